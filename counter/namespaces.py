@@ -1,0 +1,97 @@
+"""Namespaces: a tenant's counters, their strategy and their limits, as one versioned snapshot."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+NAMESPACE_NAME_BYTES_MAX = 64
+MAX_DELTA_DEFAULT = 1_000_000
+MAX_DELTA_LIMIT = 2**53
+CACHE_TTL_MS_DEFAULT = 5_000
+CACHE_LOCAL_TTL_MS_DEFAULT = 500
+CACHE_TTL_MS_MAX = 3_600_000
+
+
+class Strategy(StrEnum):
+    BEST_EFFORT = "best_effort"
+    EVENTUAL = "eventual"
+    ACCURATE = "accurate"
+
+
+class Cardinality(StrEnum):
+    """How many counters a namespace expects: decides how many partitions its rollups have."""
+
+    LOW = "low"  # under 10,000
+    MEDIUM = "medium"  # under 1,000,000
+    HIGH = "high"  # above
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Definition:
+    """A namespace as an admin writes it."""
+
+    name: str
+    strategy: Strategy
+    description: str = ""
+    owner: str = ""
+    cardinality: Cardinality = Cardinality.MEDIUM
+    max_delta: int = MAX_DELTA_DEFAULT
+    cache_ttl_ms: int = CACHE_TTL_MS_DEFAULT
+    cache_local_ttl_ms: int = CACHE_LOCAL_TTL_MS_DEFAULT
+    # best_effort only: how long a token is remembered. None: it is not.
+    dedupe_ttl_ms: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Namespace(Definition):
+    """A definition with the id that its keys carry: given at creation, never reused."""
+
+    id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """All namespaces of one version. Valid as a whole, swapped as a whole (I10)."""
+
+    version: int
+    applied_at_ns: int
+    next_id: int  # higher than every id ever given
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "namespaces", MappingProxyType(dict(self.namespaces)))
+        object.__setattr__(self, "by_id", {each.id: each for each in self.namespaces.values()})
+
+    by_id: Mapping[int, Namespace] = field(init=False, repr=False, compare=False)
+
+
+EMPTY = Snapshot(version=0, applied_at_ns=0, next_id=1)
+
+
+def next_snapshot(
+    current: Snapshot, definitions: Iterable[Definition], *, applied_at_ns: int
+) -> Snapshot:
+    """The snapshot that follows `current`; `current` itself if nothing changed.
+
+    A name that is still there keeps its id; a new one, also one that was there before, gets a new
+    id and so starts at 0.
+    """
+    next_id = current.next_id
+    namespaces: dict[str, Namespace] = {}
+    for definition in sorted(definitions, key=lambda each: each.name):
+        known = current.namespaces.get(definition.name)
+        values = {each.name: getattr(definition, each.name) for each in fields(Definition)}
+        if known is None:
+            namespaces[definition.name] = Namespace(**values, id=next_id)
+            next_id += 1
+        else:
+            namespaces[definition.name] = replace(known, **values)
+    if namespaces == dict(current.namespaces):
+        return current
+    return Snapshot(
+        version=current.version + 1,
+        applied_at_ns=applied_at_ns,
+        next_id=next_id,
+        namespaces=namespaces,
+    )

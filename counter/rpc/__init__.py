@@ -1,0 +1,1 @@
+"""What every gRPC server of Tally shares: statuses, health, reflection, limits."""

@@ -1,0 +1,57 @@
+"""Segments: immutable packed groups of events of one namespace, one window and one shard.
+
+A body is one version byte, eight bytes of xxh3_64 over the rest, and the events as msgpack arrays.
+The checksum makes a damaged segment an error of its own instead of a wrong count.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from xxhash import xxh3_64_digest
+
+from counter.errors import StoreDamaged
+from counter.events import Event
+
+# With the longest name (256 bytes), the longest token (64) and 24 bytes of msgpack around them,
+# a full segment has 860 KB: always under the 1 MiB that one mutation may carry.
+SEGMENT_EVENTS_MAX = 2_500
+
+_VERSION = 1
+_HEADER_BYTES = 9
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Event])
+
+
+class SegmentRef(NamedTuple):
+    """Names a segment; sorts by window, then namespace, then id."""
+
+    window: int
+    namespace_id: int
+    segment_id: bytes  # random, 128 bits, never reused
+    event_count: int
+    shard: int
+    lane: int
+
+
+class Segment(NamedTuple):
+    ref: SegmentRef
+    body: bytes
+
+
+def encode(events: Sequence[Event]) -> bytes:
+    packed = _encoder.encode(events)
+    return bytes((_VERSION,)) + xxh3_64_digest(packed) + packed
+
+
+def decode(body: bytes) -> list[Event]:
+    if not body or body[0] != _VERSION:
+        version = body[0] if body else None
+        raise StoreDamaged(f"segment of unknown version {version}: this Tally reads {_VERSION}")
+    packed = body[_HEADER_BYTES:]
+    if xxh3_64_digest(packed) != body[1:_HEADER_BYTES]:
+        raise StoreDamaged("segment checksum does not match its events")
+    try:
+        return _decoder.decode(packed)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"segment cannot be decoded: {error}") from error

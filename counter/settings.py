@@ -1,0 +1,47 @@
+"""Settings of the platform and of its processes, with the limits that hold everywhere."""
+
+from dataclasses import dataclass
+
+from counter.clock import NS_PER_MS, NS_PER_S
+from counter.windows import Layout
+
+COUNTER_NAME_BYTES_MAX = 256
+BATCH_ITEMS_MAX = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What all processes on one store must agree on."""
+
+    region: str = "local"
+    window_ms: int = 1_000
+    shards: int = 16
+    accept_limit_ms: int = 5_000  # how late an event may come; decides when windows close
+    max_clock_skew_ms: int = 500  # between our own processes and the store
+    log_retention_s: int = 86_400  # how long a token's outcome can be told
+
+    @property
+    def accept_limit_ns(self) -> int:
+        return self.accept_limit_ms * NS_PER_MS
+
+    @property
+    def max_clock_skew_ns(self) -> int:
+        return self.max_clock_skew_ms * NS_PER_MS
+
+    @property
+    def close_grace_ns(self) -> int:
+        """How long after its end a window stays open."""
+        return self.accept_limit_ns + self.max_clock_skew_ns
+
+    @property
+    def log_retention_ns(self) -> int:
+        return self.log_retention_s * NS_PER_S
+
+    def layout(self, now_ns: int) -> Layout:
+        """The layout of a store that is created now: events that are just in time still fit."""
+        window_ns = self.window_ms * NS_PER_MS
+        return Layout(
+            from_window=(now_ns - self.close_grace_ns) // window_ns,
+            window_ms=self.window_ms,
+            shards=self.shards,
+        )

@@ -1,0 +1,152 @@
+"""The ports: what Tally needs from a store, and what each store guarantees.
+
+An adapter belongs to one region; the region is part of every key that it writes. All methods raise
+`StoreUnavailable` when the store does not answer or refuses, and then the outcome of a write is
+unknown: it may have happened, and may even happen later. Every write is therefore safe to repeat.
+`StoreDamaged` means that something was read back differently from how it was written.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from counter.namespaces import Snapshot
+from counter.rollups import CachedCount, FoldRecord, Rollup, RollupKey
+from counter.segments import Segment, SegmentRef
+from counter.windows import Layout
+
+RollupRow = tuple[RollupKey, Rollup]
+CounterKey = tuple[int, str]  # namespace id, counter
+
+
+class Closed(NamedTuple):
+    """How far windows are closed, and what the store's clock said at that moment."""
+
+    through: int
+    store_time_ns: int
+
+
+class EventLog(Protocol):
+    """Segments by partition (region, window, shard, lane)."""
+
+    async def append(self, segments: Sequence[Segment]) -> Closed:
+        """Stores the segments; durable when it returns, idempotent by segment id.
+
+        Answers with a read of the close mark that began after the write was durable (or that is
+        in the write's own transaction). The exactness of every add rests on that order: see
+        docs/closing-protocol.md.
+        """
+        ...
+
+    async def refs(self, shard: int, from_window: int, to_window: int) -> list[SegmentRef]:
+        """The segments of a range of windows, sorted; sees every append that returned before."""
+        ...
+
+    async def bodies(self, refs: Sequence[SegmentRef]) -> list[bytes | None]:
+        """The bodies in the order of `refs`; None where there is no such segment (any more)."""
+        ...
+
+    async def drop_through(self, window: int) -> int:
+        """Forgets segments of windows up to `window`; answers how many. Bounded: call until 0."""
+        ...
+
+
+class Ledger(Protocol):
+    """What was decided: the layout, closes, fold records and watermarks."""
+
+    async def open_layout(self, wanted: Layout) -> Layout:
+        """Writes the layout if the store has none; answers with the one that holds."""
+        ...
+
+    async def closed(self) -> Closed:
+        """Sees every `close` that returned before. Never goes back (I4)."""
+        ...
+
+    async def close(self, window: int) -> None:
+        """Closes windows up to `window`, durably. Closing less than is closed changes nothing."""
+        ...
+
+    async def watermarks(self) -> list[int]:
+        """By shard: the last window that is folded with its rollups written. Never go back."""
+        ...
+
+    async def advance(self, shard: int, window: int) -> None:
+        """Moves a watermark forward; moving it back changes nothing."""
+        ...
+
+    async def propose(self, record: FoldRecord) -> FoldRecord:
+        """Inserts the record if there is none for its shard and from_window.
+
+        Answers with the record that holds, which every proposer gets alike, for ever. A proposal
+        that timed out is simply made again.
+        """
+        ...
+
+    async def folds(self, shard: int, from_window: int, to_window: int) -> list[FoldRecord]:
+        """The records that touch the range, in order."""
+        ...
+
+    async def drop_folds_through(self, window: int) -> int:
+        """Forgets records that end at or before `window`. Bounded: call until 0."""
+        ...
+
+
+class RollupStore(Protocol):
+    async def read(self, keys: Sequence[RollupKey]) -> list[Rollup | None]:
+        """The rows in the order of `keys`; None where a counter has none."""
+        ...
+
+    async def write(self, rows: Sequence[RollupRow]) -> None:
+        """Writes rows; one with an older through_window never replaces a newer one."""
+        ...
+
+
+class FoldCommit(Protocol):
+    async def commit(self, record: FoldRecord, rows: Sequence[RollupRow]) -> FoldRecord:
+        """Commits a fold: agrees on the record, then writes its rollups, then the watermark.
+
+        `rows` are the rollups that `record` leads to. If the answer is another record than the one
+        given, somebody else decided first, and nothing was written: compute the rows of that one
+        and commit it. A crash on the way leaves a prefix of the three steps; committing the record
+        again completes it.
+        """
+        ...
+
+
+class CountCache(Protocol):
+    """Counts with their stamps. May lose anything at any time; never raises."""
+
+    async def get(self, keys: Sequence[CounterKey]) -> list[CachedCount | None]: ...
+
+    async def put(
+        self, items: Sequence[tuple[CounterKey, CachedCount]], *, ttl_ms: int
+    ) -> None: ...
+
+
+class BestEffortAdd(NamedTuple):
+    key: CounterKey
+    delta: int | None  # None: a clear
+    dedupe_key: str | None  # None: count it whatever was counted before
+
+
+class BestEffortCounters(Protocol):
+    """Counters of the best_effort strategy: cheap, and may be lost at any time."""
+
+    async def apply(
+        self, adds: Sequence[BestEffortAdd], *, dedupe_ttl_ms: int
+    ) -> list[tuple[int, bool]]:
+        """The count after each add, and whether its dedupe key was there already."""
+        ...
+
+    async def read(self, keys: Sequence[CounterKey]) -> list[int]: ...
+
+
+class NamespaceStore(Protocol):
+    """Versions of the namespace snapshot. A version is immutable."""
+
+    async def latest(self) -> Snapshot | None: ...
+
+    async def get(self, version: int) -> Snapshot | None: ...
+
+    async def put(self, snapshot: Snapshot) -> bool:
+        """Adds the version after the latest; False if that version is taken already."""
+        ...
