@@ -55,7 +55,7 @@ check: setup ## format, lint, types, imports, generated stubs, fast tests
 OUT ?= .
 proto: setup ## generate counter/v1 from proto/
 	$(RUN) python -m grpc_tools.protoc -Iproto --python_out=$(OUT) --grpc_python_out=$(OUT) \
-	  --mypy_out=quiet:$(OUT) $(PROTOS)
+	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
 
 bench: setup ## benchmarks, as ratios to an empty gRPC handler, in one run
 	$(RUN) python -m benchmarks

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
 
+import msgspec
+
 NAMESPACE_NAME_BYTES_MAX = 64
 MAX_DELTA_DEFAULT = 1_000_000
 MAX_DELTA_LIMIT = 2**53
@@ -94,4 +96,32 @@ def next_snapshot(
         applied_at_ns=applied_at_ns,
         next_id=next_id,
         namespaces=namespaces,
+    )
+
+
+class _Stored(msgspec.Struct):
+    version: int
+    applied_at_ns: int
+    next_id: int
+    namespaces: list[Namespace]
+
+
+def snapshot_to_json(snapshot: Snapshot) -> bytes:
+    return msgspec.json.encode(
+        _Stored(
+            snapshot.version,
+            snapshot.applied_at_ns,
+            snapshot.next_id,
+            list(snapshot.namespaces.values()),
+        )
+    )
+
+
+def snapshot_from_json(body: bytes) -> Snapshot:
+    stored = msgspec.json.decode(body, type=_Stored)
+    return Snapshot(
+        version=stored.version,
+        applied_at_ns=stored.applied_at_ns,
+        next_id=stored.next_id,
+        namespaces={each.name: each for each in stored.namespaces},
     )

@@ -52,7 +52,11 @@ def split_ns(time_ns: int) -> tuple[int, int]:
     return divmod(time_ns, NS_PER_S)
 
 
-def _packed(message: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest | error_details_pb2.RetryInfo) -> any_pb2.Any:
+def _packed(
+    message: error_details_pb2.ErrorInfo
+    | error_details_pb2.BadRequest
+    | error_details_pb2.RetryInfo,
+) -> any_pb2.Any:
     packed = any_pb2.Any()
     packed.Pack(message)
     return packed

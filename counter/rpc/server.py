@@ -1,0 +1,107 @@
+"""A gRPC server as every program of Tally runs it: limits, health, reflection, rich errors."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha._async import ReflectionServicer
+from grpc_status import rpc_status
+
+from counter.errors import SetupError, TallyError
+from counter.rpc.status import status_of
+
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+METADATA_BYTES_MAX = 16 * 1024
+CONCURRENT_CALLS_MAX = 10_000
+
+log = structlog.get_logger()
+
+Servicer = TypeVar("Servicer")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Method = Callable[[Servicer, Request, Any], Awaitable[Response]]
+
+
+def answering_errors(
+    method: Method[Servicer, Request, Response],
+) -> Method[Servicer, Request, Response]:
+    """Turns a TallyError of a unary method into its status; anything else is logged as a bug."""
+
+    @wraps(method)
+    async def answering(self: Servicer, request: Request, context: Any) -> Response:
+        try:
+            return await method(self, request, context)
+        except TallyError as error:
+            await context.abort_with_status(rpc_status.to_status(status_of(error)))
+        except Exception as error:
+            if isinstance(error, grpc.aio.AbortError):
+                raise
+            log.exception("a call failed unexpectedly", action="call_failed", rpc=method.__name__)
+            internal = TallyError("internal error; the server's log has the details")
+            await context.abort_with_status(rpc_status.to_status(status_of(internal)))
+        raise AssertionError("abort always raises")
+
+    return answering
+
+
+class RpcServer:
+    """Add services, `start`, and say of each whether it is serving."""
+
+    def __init__(self) -> None:
+        self.grpc = grpc.aio.server(
+            maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX,
+            options=[
+                ("grpc.so_reuseport", 0),  # a taken port is an error, not a shared port
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+            ],
+        )
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._serving: dict[str, bool] = {}
+
+    async def start(self, listen: str, services: Sequence[str]) -> int:
+        """Binds and serves; every service says NOT_SERVING until told otherwise."""
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
+        self._reflect([*services, health.SERVICE_NAME])
+        for service in ("", *services):
+            await self.set_serving(service, serving=False)
+        try:
+            port = self.grpc.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise SetupError(
+                f"cannot listen on {listen}: is it taken by another process? "
+                "Give another address with --listen"
+            ) from error
+        await self.grpc.start()
+        return port
+
+    async def set_serving(self, service: str, *, serving: bool) -> None:
+        if self._serving.get(service) is serving:
+            return
+        self._serving[service] = serving
+        status = health_pb2.HealthCheckResponse
+        await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuses new calls at once and gives those under way `grace_s` to finish."""
+        await self._health.enter_graceful_shutdown()
+        await self.grpc.stop(grace_s)
+
+    def _reflect(self, services: Sequence[str]) -> None:
+        """Reflection v1alpha, and v1 with the same messages: the two are equal on the wire."""
+        v1 = "grpc.reflection.v1.ServerReflection"
+        names = [*services, reflection.SERVICE_NAME, v1]
+        reflection.enable_server_reflection(names, self.grpc)
+        handler = grpc.stream_stream_rpc_method_handler(
+            ReflectionServicer(names).ServerReflectionInfo,
+            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        self.grpc.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(v1, {"ServerReflectionInfo": handler}),)
+        )

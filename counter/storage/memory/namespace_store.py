@@ -1,0 +1,18 @@
+from counter.namespaces import Snapshot
+
+
+class MemoryNamespaceStore:
+    def __init__(self) -> None:
+        self._versions: list[Snapshot] = []
+
+    async def latest(self) -> Snapshot | None:
+        return self._versions[-1] if self._versions else None
+
+    async def get(self, version: int) -> Snapshot | None:
+        return self._versions[version - 1] if 0 < version <= len(self._versions) else None
+
+    async def put(self, snapshot: Snapshot) -> bool:
+        if snapshot.version != len(self._versions) + 1:
+            return False
+        self._versions.append(snapshot)
+        return True

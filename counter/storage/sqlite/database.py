@@ -1,0 +1,212 @@
+"""One SQLite file: its lock, its writer thread and its reader.
+
+**Writing.** One thread writes. It takes whatever jobs wait, runs them in one transaction and
+commits: one fsync (synchronous=FULL) for all of them. That is the store's group commit, shared by
+adds, closes and folds.
+
+**Reading** happens on the event loop's own thread, through a connection of its own. In WAL mode
+readers never wait for the writer, a point read takes tens of microseconds, and a hop to another
+thread would cost more than that (docs/adr/0002).
+
+**The interpreter lock.** Each `sqlite3_step` lets go of it and has to win it back, which under load
+can take milliseconds. Statements therefore carry many rows each, so that a batch is one step.
+"""
+
+import asyncio
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from counter.errors import SetupError, StoreUnavailable, TallyError
+from counter.storage.sqlite.schema import migrate
+
+T = TypeVar("T")
+Job = Callable[[sqlite3.Connection], Any]
+
+JOBS_PER_TRANSACTION_MAX = 64
+ROWS_PER_STATEMENT_MAX = 256
+_FILE = "tally.db"
+_LOCK = "LOCK"
+_WRITER_CACHE_KIB = 65_536
+_READER_CACHE_KIB = 32_768
+
+log = structlog.get_logger()
+
+
+class Database:
+    """Open in a data directory that no other process has open."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.path = str(directory / _FILE)
+        self._lock_fd = _lock(directory)
+        try:
+            self._writer = self._connect(_WRITER_CACHE_KIB)
+            migrate(self._writer, self.path)
+            self.reader = self._connect(_READER_CACHE_KIB)
+        except sqlite3.Error as error:
+            os.close(self._lock_fd)
+            raise SetupError(f"cannot open {self.path}: {_explain(error, self.path)}") from error
+        except SetupError:
+            os.close(self._lock_fd)
+            raise
+        self._jobs: queue.SimpleQueue[tuple[Job, asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        # Why the store is not to be trusted with writes now; None when the last write succeeded.
+        self.problem: str | None = None
+        self._failed_for_good = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._write_jobs, name="sqlite-writer")
+        self._thread.start()
+
+    def _connect(self, cache_kib: int) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+        return connection
+
+    async def write(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs the job in a transaction; durable when it returns. A job may be run twice."""
+        if self._failed_for_good:
+            raise StoreUnavailable(f"the store is out of service: {self.problem}")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put((job, future))
+        return await future
+
+    def read(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self.reader.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
+    async def close(self) -> None:
+        """Finishes the jobs that wait, then closes the file."""
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self.reader.close()
+        self._writer.close()
+        os.close(self._lock_fd)
+
+    def _write_jobs(self) -> None:
+        stopping = False
+        while not stopping:
+            taken = [self._jobs.get()]
+            while len(taken) < JOBS_PER_TRANSACTION_MAX and not self._jobs.empty():
+                taken.append(self._jobs.get())
+            stopping = taken[-1] is None
+            jobs = [each for each in taken if each is not None]
+            if jobs:
+                results = self._run([job for job, _ in jobs])
+                futures = [future for _, future in jobs]
+                self._loop.call_soon_threadsafe(_resolve, futures, results)
+
+    def _run(self, jobs: list[Job]) -> list[Any]:
+        """The result or the error of each job. One bad job does not fail its neighbours."""
+        try:
+            results = self._transaction(jobs)
+        except sqlite3.Error as error:
+            return [self._translated(error)] * len(jobs)
+        except Exception as error:
+            if len(jobs) == 1:
+                return [error]
+            return [result for job in jobs for result in self._run([job])]
+        if not self._failed_for_good:
+            self.problem = None
+        return results
+
+    def _transaction(self, jobs: list[Job]) -> list[Any]:
+        connection = self._writer
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            results = [job(connection) for job in jobs]
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return results
+
+    def _translated(self, error: sqlite3.Error) -> TallyError:
+        """Also remembers the problem; after damage or a failed fsync, for good.
+
+        After a failed fsync the kernel may have dropped the pages and call the next fsync a
+        success, so nothing that this process writes can be promised any more.
+        """
+        code = getattr(error, "sqlite_errorcode", None)
+        self.problem = _explain(error, self.path)
+        if code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            self._failed_for_good = True
+        log.error("the store failed", action="store_failed", problem=self.problem)
+        return StoreUnavailable(self.problem, retry_after_ms=1_000)
+
+
+def _resolve(futures: list[asyncio.Future[Any]], results: list[Any]) -> None:
+    for future, result in zip(futures, results, strict=True):
+        if future.done():  # its caller went away; the write stands
+            continue
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+
+def _lock(directory: Path) -> int:
+    """Keeps a second process out; the lock ends with the process, however it ends."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock_fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise SetupError(f"cannot use data directory {directory}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(lock_fd, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(lock_fd)
+        raise SetupError(
+            f"data directory {directory} is in use by process {holder}: "
+            "stop it, or give this one another directory with --data"
+        ) from error
+    try:
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError:
+        pass  # a full disk: the lock holds without the number in it
+    return lock_fd
+
+
+def _explain(error: sqlite3.Error, path: str) -> str:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code == sqlite3.SQLITE_FULL:
+        return f"no space left for {path}: free some, it goes on by itself"
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return f"{path} is damaged ({error}): stop Tally and restore the data directory"
+    if code == sqlite3.SQLITE_READONLY:
+        return f"{path} is read-only: make it writable"
+    return f"{path}: {error}"
+
+
+def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cuts rows into statements' worth, in sizes of powers of two.
+
+    The number of different statements stays small, so each is prepared once and then reused.
+    """
+    start = 0
+    while start < len(rows):
+        left = len(rows) - start
+        size = min(ROWS_PER_STATEMENT_MAX, 1 << (left.bit_length() - 1))
+        yield rows[start : start + size]
+        start += size
+
+
+def values(rows: int, columns: str) -> str:
+    """`VALUES` for a number of rows, each with the same columns, such as `(?, ?)`."""
+    return "VALUES " + ", ".join([columns] * rows)

@@ -1,0 +1,1 @@
+"""Takes requests: service -> admission -> strategy -> commit, and back."""

@@ -1,0 +1,153 @@
+"""Admission: may this event be written at all?
+
+It checks what the request alone can tell (names, deltas, tokens), and what the server knows about
+itself: whether its clock can be trusted and whether folds keep up. Whether the event's window is
+still open is known for sure only after the write (see `commit`); a window that is known to be
+closed spares the write.
+"""
+
+from counter.clock import NS_PER_S, Clock
+from counter.errors import (
+    ClockSkewed,
+    FoldLagging,
+    InvalidRequest,
+    TallyError,
+    TokenFromFuture,
+    WrongRegion,
+)
+from counter.events import Event
+from counter.namespaces import Namespace
+from counter.settings import COUNTER_NAME_BYTES_MAX, Platform
+from counter.storage.ports import Closed
+from counter.tokens import TOKEN_BYTES_MAX, Token, TokenFactory
+from counter.windows import Layout
+
+_UTF8_BYTES_PER_CHARACTER_MAX = 4
+_NAME_SURELY_SHORT = COUNTER_NAME_BYTES_MAX // _UTF8_BYTES_PER_CHARACTER_MAX
+_TOKEN_SURELY_SHORT = TOKEN_BYTES_MAX // _UTF8_BYTES_PER_CHARACTER_MAX
+# Of log_retention: folds this far behind stop writes (I8).
+_LAG_REFUSED_FRACTION = 2
+
+
+class Admission:
+    def __init__(self, platform: Platform, layout: Layout, clock: Clock) -> None:
+        self._platform = platform
+        self._layout = layout
+        self._clock = clock
+        self._tokens = TokenFactory(clock)
+        self._clock_problem: str | None = "the store's clock was not read yet"
+        self._fold_lag_ns = 0
+        self.closed_through = layout.from_window - 1
+
+    # What the server knows about itself.
+
+    def observe(self, closed: Closed) -> None:
+        """Takes in a read of the ledger: how far windows are closed, and the store's clock."""
+        self.closed_through = max(self.closed_through, closed.through)
+        now_ns = self._clock.now_ns()
+        skew_ns = now_ns - closed.store_time_ns
+        if abs(skew_ns) > self._platform.max_clock_skew_ns:
+            side = "ahead of" if skew_ns > 0 else "behind"
+            self._clock_problem = (
+                f"this server's clock is {abs(skew_ns) / NS_PER_S:.1f} s {side} the store's: "
+                "set it right, then restart Tally if it runs on its embedded store"
+            )
+        elif self._layout.window_of(now_ns) <= self.closed_through:
+            behind_ns = self._layout.end_ns(self.closed_through) - now_ns
+            self._clock_problem = (
+                f"windows are closed up to {behind_ns / NS_PER_S:.1f} s from now: the clock of "
+                "this server is behind, or the one that closed them was ahead"
+            )
+        else:
+            self._clock_problem = None
+
+    def observe_fold_lag(self, lag_ns: int) -> None:
+        self._fold_lag_ns = lag_ns
+
+    def problem(self) -> TallyError | None:
+        """Why no event can be accepted now, if so."""
+        if self._clock_problem is not None:
+            return ClockSkewed(self._clock_problem, retry_after_ms=1_000)
+        if self._fold_lag_ns > self._platform.log_retention_ns // _LAG_REFUSED_FRACTION:
+            return FoldLagging(
+                f"folds are {self._fold_lag_ns / NS_PER_S:.0f} s behind, half of log_retention: "
+                "no writes until they catch up",
+                retry_after_ms=5_000,
+            )
+        return None
+
+    # What the request alone can tell.
+
+    def check_counter(self, counter: str, field: str = "counter_name") -> None:
+        if not counter:
+            raise InvalidRequest("NAME_EMPTY", field, f"{field} is empty: name a counter")
+        if len(counter) > _NAME_SURELY_SHORT and len(counter.encode()) > COUNTER_NAME_BYTES_MAX:
+            raise InvalidRequest(
+                "NAME_TOO_LONG",
+                field,
+                f"{field} has {len(counter.encode())} bytes: "
+                f"at most {COUNTER_NAME_BYTES_MAX} are allowed",
+            )
+
+    def check_delta(self, namespace: Namespace, delta: int, field: str = "delta") -> None:
+        if delta == 0:
+            raise InvalidRequest("DELTA_ZERO", field, f"{field} is 0: add something, or read")
+        if not -namespace.max_delta <= delta <= namespace.max_delta:
+            raise InvalidRequest(
+                "DELTA_TOO_LARGE",
+                field,
+                f"{field} {delta} is beyond max_delta {namespace.max_delta} "
+                f"of namespace {namespace.name}",
+            )
+
+    def check_token(
+        self, token: str, time_ns: int, region: str, now_ns: int, field: str = "idempotency_token"
+    ) -> None:
+        if not token or (
+            len(token) > _TOKEN_SURELY_SHORT and len(token.encode()) > TOKEN_BYTES_MAX
+        ):
+            raise InvalidRequest(
+                "TOKEN_MALFORMED",
+                f"{field}.token",
+                f"{field}.token must have 1 to {TOKEN_BYTES_MAX} bytes",
+            )
+        if region and region != self._platform.region:
+            raise WrongRegion(
+                f"the token belongs to region {region}, this is {self._platform.region}: "
+                "send it to a server of its own region"
+            )
+        if time_ns > now_ns + self._platform.accept_limit_ns:
+            ahead_s = (time_ns - now_ns) / NS_PER_S
+            raise TokenFromFuture(
+                f"{field}.generation_time is {ahead_s:.1f} s ahead of this server: "
+                "set your clock right",
+                server_time_ns=now_ns,
+            )
+
+    def event(
+        self,
+        namespace: Namespace,
+        counter: str,
+        delta: int | None,
+        token: tuple[str, int, str] | None,
+        now_ns: int,
+    ) -> Event:
+        """The event for a checked request; `token` is (token, time_ns, region), None: made here.
+
+        `delta` None is a clear.
+        """
+        self.check_counter(counter)
+        if delta is not None:
+            self.check_delta(namespace, delta)
+        if token is None:
+            made = self.new_token()
+            return Event(counter, made.generation_time_ns, made.token, delta)
+        text, time_ns, region = token
+        self.check_token(text, time_ns, region, now_ns)
+        return Event(counter, time_ns, text, delta)
+
+    def new_token(self) -> Token:
+        return self._tokens.next()
+
+    def now_ns(self) -> int:
+        return self._clock.now_ns()

@@ -1,0 +1,105 @@
+"""The composition root of the server: the only place here that knows how its parts fit."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from counter.clock import Clock
+from counter.namespaces import Namespace, Snapshot
+from counter.namespaces import Strategy as StrategyName
+from counter.rpc.server import RpcServer
+from counter.settings import Platform
+from counter.storage.ports import BestEffortCounters, CountCache, EventLog, Ledger, RollupStore
+from counter.v1 import counter_service_pb2_grpc as pb_grpc
+from counter.windows import Layout
+from counter_server.admission import Admission
+from counter_server.commit import CommitLimits, GroupCommit
+from counter_server.late import LateTokens
+from counter_server.ledger_watch import LedgerWatch
+from counter_server.reads import Reads
+from counter_server.registry import Registry
+from counter_server.service import CounterService
+from counter_server.strategies import Accurate, BestEffort, CacheLayer, EventPath, Eventual, Source
+from counter_server.tail import Tail
+
+SERVICE = "counter.v1.CounterService"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    event_log: EventLog
+    ledger: Ledger
+    rollup_store: RollupStore
+    local_cache: CountCache  # this process's own
+    shared_cache: CountCache  # the fleet's
+    best_effort_counters: BestEffortCounters
+
+
+class CounterServer:
+    def __init__(
+        self,
+        stores: Stores,
+        *,
+        platform: Platform,
+        layout: Layout,
+        clock: Clock,
+        limits: CommitLimits,
+    ) -> None:
+        self._admission = Admission(platform, layout, clock)
+        self._commit = GroupCommit(stores.event_log, layout, limits, self._admission.observe)
+        self._watch = LedgerWatch(stores.ledger, self._admission, layout, platform, clock)
+        tail = Tail(stores.event_log, stores.ledger, layout, platform, clock)
+        path = EventPath(
+            admission=self._admission,
+            commit=self._commit,
+            late=LateTokens(stores.event_log, stores.ledger, layout),
+            reads=Reads(stores.ledger, stores.rollup_store, tail, layout),
+            layout=layout,
+        )
+
+        def eventual(namespace: Namespace) -> Eventual:
+            layers = [
+                CacheLayer(
+                    cache=stores.local_cache,
+                    source=Source.LOCAL_CACHE,
+                    ttl_ms=namespace.cache_local_ttl_ms,
+                ),
+                CacheLayer(
+                    cache=stores.shared_cache,
+                    source=Source.SHARED_CACHE,
+                    ttl_ms=namespace.cache_ttl_ms,
+                ),
+            ]
+            return Eventual(namespace, path, layers)
+
+        self._registry = Registry(
+            {
+                StrategyName.EVENTUAL: (Eventual, eventual),
+                StrategyName.ACCURATE: (Accurate, partial(Accurate, path=path)),
+                StrategyName.BEST_EFFORT: (
+                    BestEffort,
+                    partial(BestEffort, counters=stores.best_effort_counters),
+                ),
+            },
+            frozenset({"event_log", "ledger", "rollup_store", "best_effort_counters"}),
+        )
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Takes a snapshot of namespaces, whole; raises SetupError and changes nothing."""
+        self._registry.load(snapshot)
+
+    async def start(self, rpc: RpcServer, stack: AsyncExitStack) -> None:
+        """Registers the service; on the stack's way out the commits under way are finished."""
+        pb_grpc.add_CounterServiceServicer_to_server(
+            CounterService(self._registry, self._admission), rpc.grpc
+        )
+        await self._watch.look()
+        stack.push_async_callback(self._commit.drain)
+        watching = asyncio.create_task(self._watch.run())
+        stack.callback(watching.cancel)
+
+    def problem(self) -> str | None:
+        """Why no event can be accepted now; None when all is well."""
+        error = self._admission.problem()
+        return None if error is None else error.message

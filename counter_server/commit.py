@@ -1,0 +1,189 @@
+"""Group commit: what arrives while writes are under way goes out together.
+
+Events wait in one buffer per (namespace, window, shard). At most `commits_in_flight` writes are
+under way; when one ends, whatever waits then is packed into segments and written next. A lone add
+on an idle server is written at once: nothing ever waits for company.
+
+**The rule that makes every acknowledgement true.** An event of window W is acknowledged only if the
+close mark that came back with its own write, read after that write was durable, shows W open. A
+worker reads W's segments only after its close of W was durable. So if the worker missed the
+segment, its close came before the segment was durable, and the mark read after that showed W
+closed: the event was not acknowledged here. It goes on as a late token, whose outcome the fold
+record decides. docs/closing-protocol.md has the whole proof.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from counter.errors import Overloaded, ShuttingDown
+from counter.events import Event
+from counter.keys import counter_hash, namespace_prefix
+from counter.segments import SEGMENT_EVENTS_MAX, Segment, SegmentRef, encode
+from counter.storage.ports import Closed, EventLog
+from counter.windows import Layout
+
+_LANE = 0
+_SEGMENT_ID_BYTES = 16
+_RETRY_AFTER_MS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitLimits:
+    commits_in_flight: int = 2
+    segments_per_commit: int = 256
+    events_waiting_max: int = 100_000  # beyond it: RESOURCE_EXHAUSTED
+
+
+class _Call:
+    """One caller's events, spread over one or more buffers."""
+
+    __slots__ = ("buffers", "late", "settled")
+
+    def __init__(self, settled: "asyncio.Future[list[int]]") -> None:
+        self.settled = settled  # the positions of the events that came too late
+        self.late: list[int] = []
+        self.buffers = 0
+
+    def buffer_written(self, positions: Sequence[int], *, late: bool) -> None:
+        if late:
+            self.late.extend(positions)
+        self.buffers -= 1
+        if self.buffers == 0 and not self.settled.done():
+            self.settled.set_result(self.late)
+
+    def fail(self, error: Exception) -> None:
+        if not self.settled.done():
+            self.settled.set_exception(error)
+
+
+class _Buffer:
+    __slots__ = ("calls", "events", "namespace_id", "shard", "window")
+
+    def __init__(self, namespace_id: int, window: int, shard: int) -> None:
+        self.namespace_id = namespace_id
+        self.window = window
+        self.shard = shard
+        self.events: list[Event] = []
+        self.calls: list[tuple[_Call, list[int]]] = []
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        log: EventLog,
+        layout: Layout,
+        limits: CommitLimits,
+        observe_closed: Callable[[Closed], None],
+    ) -> None:
+        self._log = log
+        self._window_ns = layout.window_ns
+        self._shards = layout.shards
+        self._limits = limits
+        self._observe_closed = observe_closed
+        self._waiting: deque[_Buffer] = deque()
+        # The buffer of each partition that still takes events.
+        self._open: dict[tuple[int, int, int], _Buffer] = {}
+        self._events = 0  # waiting or being written
+        self._commits: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+        self._stopping = False
+
+    def write(self, namespace_id: int, events: Sequence[Event]) -> "asyncio.Future[list[int]]":
+        """Writes events; answers with the positions of those whose window had closed.
+
+        All others are durable, will be counted exactly once, and may be acknowledged.
+        """
+        if self._stopping:
+            raise ShuttingDown("this server is stopping: retry with the same token")
+        if self._events + len(events) > self._limits.events_waiting_max:
+            raise Overloaded(
+                f"{self._events} events are waiting to be written, the limit is "
+                f"{self._limits.events_waiting_max}: nothing of this call was written",
+                retry_after_ms=_RETRY_AFTER_MS,
+            )
+        loop = asyncio.get_running_loop()
+        call = _Call(loop.create_future())
+        prefix = namespace_prefix(namespace_id)
+        self._events += len(events)
+        joined: dict[tuple[int, int, int], list[int]] = {}
+        for position, event in enumerate(events):
+            window = event.time_ns // self._window_ns
+            key = (namespace_id, window, counter_hash(prefix, event.counter) % self._shards)
+            buffer = self._open.get(key)
+            if buffer is None:
+                buffer = self._open_buffer(key)
+                joined.pop(key, None)
+            buffer.events.append(event)
+            positions = joined.get(key)
+            if positions is None:
+                positions = joined[key] = []
+                buffer.calls.append((call, positions))
+                call.buffers += 1
+            positions.append(position)
+            if len(buffer.events) >= SEGMENT_EVENTS_MAX:
+                del self._open[key]
+        if not self._scheduled:
+            # At the end of this turn of the loop, so that calls of one turn share a commit.
+            self._scheduled = True
+            loop.call_soon(self._start_commits)
+        return call.settled
+
+    async def drain(self) -> None:
+        """Takes no more events and returns when those that were taken are settled."""
+        self._stopping = True
+        while self._waiting or self._commits:
+            self._start_commits()
+            await asyncio.wait(self._commits)
+
+    def _open_buffer(self, key: tuple[int, int, int]) -> _Buffer:
+        buffer = self._open[key] = _Buffer(*key)
+        self._waiting.append(buffer)
+        return buffer
+
+    def _start_commits(self) -> None:
+        self._scheduled = False
+        while self._waiting and len(self._commits) < self._limits.commits_in_flight:
+            count = min(len(self._waiting), self._limits.segments_per_commit)
+            buffers = [self._waiting.popleft() for _ in range(count)]
+            for buffer in buffers:
+                key = (buffer.namespace_id, buffer.window, buffer.shard)
+                if self._open.get(key) is buffer:
+                    del self._open[key]
+            commit = asyncio.create_task(self._commit(buffers))
+            self._commits.add(commit)
+            commit.add_done_callback(self._ended)
+
+    def _ended(self, commit: "asyncio.Task[None]") -> None:
+        self._commits.discard(commit)
+        self._start_commits()
+
+    async def _commit(self, buffers: list[_Buffer]) -> None:
+        try:
+            closed = await self._log.append([_segment(buffer) for buffer in buffers])
+        except Exception as error:
+            for buffer in buffers:
+                for call, _ in buffer.calls:
+                    call.fail(error)
+            return
+        finally:
+            self._events -= sum(len(buffer.events) for buffer in buffers)
+        self._observe_closed(closed)
+        for buffer in buffers:
+            late = buffer.window <= closed.through
+            for call, positions in buffer.calls:
+                call.buffer_written(positions, late=late)
+
+
+def _segment(buffer: _Buffer) -> Segment:
+    ref = SegmentRef(
+        window=buffer.window,
+        namespace_id=buffer.namespace_id,
+        segment_id=secrets.token_bytes(_SEGMENT_ID_BYTES),
+        event_count=len(buffer.events),
+        shard=buffer.shard,
+        lane=_LANE,
+    )
+    return Segment(ref, encode(buffer.events))

@@ -1,0 +1,60 @@
+"""Looks at the ledger now and then, so that an idle server too knows where it stands:
+how far windows are closed, whether its clock agrees with the store's, how far folds are behind."""
+
+import asyncio
+
+import structlog
+
+from counter.clock import NS_PER_S, Clock
+from counter.errors import TallyError
+from counter.settings import Platform
+from counter.storage.ports import Ledger
+from counter.windows import Layout
+from counter_server.admission import Admission
+
+# Of log_retention: folds this far behind are an alarm (I8).
+_LAG_ALARM_FRACTION = 4
+
+log = structlog.get_logger()
+
+
+class LedgerWatch:
+    def __init__(
+        self,
+        ledger: Ledger,
+        admission: Admission,
+        layout: Layout,
+        platform: Platform,
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._admission = admission
+        self._layout = layout
+        self._platform = platform
+        self._clock = clock
+        self._alarmed = False
+
+    async def look(self) -> None:
+        self._admission.observe(await self._ledger.closed())
+        oldest = min(await self._ledger.watermarks())
+        lag_ns = max(0, self._clock.now_ns() - self._layout.end_ns(oldest))
+        self._admission.observe_fold_lag(lag_ns)
+        alarming = lag_ns > self._platform.log_retention_ns // _LAG_ALARM_FRACTION
+        if alarming and not self._alarmed:
+            log.error(
+                "folds are far behind: writes stop at half of log_retention",
+                action="fold_lag_alarm",
+                lag_s=lag_ns // NS_PER_S,
+                log_retention_s=self._platform.log_retention_s,
+            )
+        self._alarmed = alarming
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._layout.window_ms / 1_000)
+            try:
+                await self.look()
+            except TallyError as error:
+                log.warning(
+                    "the ledger cannot be read", action="ledger_unreadable", problem=error.message
+                )

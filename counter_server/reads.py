@@ -1,0 +1,83 @@
+"""Reads below the caches: a counter's rollup, alone or with the tail.
+
+The order of the steps is what makes an answer honest (I5). The watermark is read *before* the row,
+so the row holds at least everything up to it. For an accurate answer the fold records and the tail
+are read after the row, so nothing that was folded in between is missed: windows after the row's
+end come from the tail, and of a window that has a record only the segments that it names count.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from counter.fold import FoldCounts, fold
+from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
+from counter.namespaces import Namespace
+from counter.rollups import ZERO, CachedCount, Rollup, RollupKey
+from counter.storage.ports import CounterKey, Ledger, RollupStore
+from counter.windows import Layout
+from counter_server.tail import Tail
+
+
+class Reads:
+    def __init__(self, ledger: Ledger, rollups: RollupStore, tail: Tail, layout: Layout) -> None:
+        self._ledger = ledger
+        self._rollups = rollups
+        self._tail = tail
+        self._layout = layout
+
+    async def rolled_up(self, namespace: Namespace, counters: Sequence[str]) -> list[CachedCount]:
+        """What is folded: cheap, and as complete as its stamp says."""
+        rows = await self._rows(namespace, counters)
+        return [self._count(rollup, through) for rollup, through, _ in rows]
+
+    async def accurate(self, namespace: Namespace, counters: Sequence[str]) -> list[CachedCount]:
+        """Rollup and tail: includes every event that was acknowledged before the call."""
+        rows = await self._rows(namespace, counters)
+        keys: list[CounterKey] = [(namespace.id, counter) for counter in counters]
+        by_shard: dict[int, list[int]] = {}
+        for position, (_, _, shard) in enumerate(rows):
+            by_shard.setdefault(shard, []).append(position)
+        answers: list[CachedCount] = [CachedCount(0, 0, 0, 0)] * len(counters)
+        ignored = FoldCounts()
+
+        async def answer_shard(shard: int, positions: list[int]) -> None:
+            after = min(rows[position][1] for position in positions)
+            view = await self._tail.read(shard, after, {keys[each] for each in positions})
+            for position in positions:
+                rollup, through, _ = rows[position]
+                events = view.events_after(through, keys[position])
+                if view.recorded_through is not None:
+                    through = max(through, view.recorded_through)
+                folded = fold(rollup, events, through_window=through, counts=ignored)
+                answers[position] = self._count(folded, through)
+
+        await asyncio.gather(*(answer_shard(*each) for each in by_shard.items()))
+        return answers
+
+    async def _rows(
+        self, namespace: Namespace, counters: Sequence[str]
+    ) -> list[tuple[Rollup, int, int]]:
+        """By counter: its rollup, the window it is complete through, its shard."""
+        buckets = ROLLUP_BUCKETS[namespace.cardinality]
+        prefix = namespace_prefix(namespace.id)
+        hashes = [counter_hash(prefix, counter) for counter in counters]
+        keys = [
+            RollupKey(namespace.id, hashed % buckets, counter)
+            for hashed, counter in zip(hashes, counters, strict=True)
+        ]
+        watermarks = await self._ledger.watermarks()
+        rows = await self._rollups.read(keys)
+        answer = []
+        for hashed, row in zip(hashes, rows, strict=True):
+            shard = hashed % self._layout.shards
+            rollup = row or ZERO
+            answer.append((rollup, max(watermarks[shard], rollup.through_window), shard))
+        return answer
+
+    def _count(self, rollup: Rollup, through_window: int) -> CachedCount:
+        return CachedCount(
+            rollup.count,
+            self._layout.complete_through_ns(through_window),
+            rollup.epoch,
+            rollup.cleared_at_ns,
+        )

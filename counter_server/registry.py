@@ -1,0 +1,36 @@
+"""The live namespaces, each bound to its strategy. Swapped as a whole (I10)."""
+
+from collections.abc import Callable, Mapping
+
+from counter.errors import SetupError
+from counter.namespaces import Namespace, Snapshot
+from counter.namespaces import Strategy as StrategyName
+from counter_server.strategies.strategy import Strategy
+
+Binding = tuple[type[Strategy], Callable[[Namespace], Strategy]]
+
+
+class Registry:
+    def __init__(self, bindings: Mapping[StrategyName, Binding], ports: frozenset[str]) -> None:
+        self._bindings = bindings
+        self._ports = ports
+        self.strategies: Mapping[str, Strategy] = {}
+        self.version = 0
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Takes a snapshot; if one namespace cannot be served, nothing changes."""
+        strategies: dict[str, Strategy] = {}
+        for namespace in snapshot.namespaces.values():
+            known = self.strategies.get(namespace.name)
+            if known is not None and known.namespace == namespace:
+                strategies[namespace.name] = known
+                continue
+            kind, bind = self._bindings[namespace.strategy]
+            missing = kind.needs - self._ports
+            if missing:
+                raise SetupError(
+                    f"namespace {namespace.name}: strategy {namespace.strategy} needs "
+                    f"{', '.join(sorted(missing))}, which this server does not have"
+                )
+            strategies[namespace.name] = bind(namespace)
+        self.strategies, self.version = strategies, snapshot.version

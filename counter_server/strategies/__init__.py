@@ -1,0 +1,20 @@
+"""The strategies, by the name that a namespace gives."""
+
+from counter_server.strategies.accurate import Accurate
+from counter_server.strategies.best_effort import BestEffort
+from counter_server.strategies.eventual import CacheLayer, Eventual
+from counter_server.strategies.logged import EventPath
+from counter_server.strategies.strategy import Freshness, Outcome, Source, Strategy, Value
+
+__all__ = [
+    "Accurate",
+    "BestEffort",
+    "CacheLayer",
+    "EventPath",
+    "Eventual",
+    "Freshness",
+    "Outcome",
+    "Source",
+    "Strategy",
+    "Value",
+]

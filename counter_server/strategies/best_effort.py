@@ -1,0 +1,57 @@
+"""best_effort: very cheap, may lose counts; nothing is promised but the answer itself."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from counter.errors import Unsupported
+from counter.events import Event
+from counter.namespaces import Namespace
+from counter.storage.ports import BestEffortAdd, BestEffortCounters
+from counter_server.late import TokenStatus
+from counter_server.strategies.strategy import ANY_FRESHNESS, Freshness, Outcome, Source, Value
+
+
+class BestEffort:
+    needs: ClassVar[frozenset[str]] = frozenset({"best_effort_counters"})
+
+    def __init__(self, namespace: Namespace, counters: BestEffortCounters) -> None:
+        self.namespace = namespace
+        self._counters = counters
+
+    async def add(self, events: Sequence[Event], *, wait_s: float) -> list[Outcome]:
+        return [duplicate for _, duplicate in await self._apply(events)]
+
+    async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[Outcome, Value]:
+        [(count, duplicate)] = await self._apply([event])
+        return duplicate, _value(count)
+
+    async def read(self, counters: Sequence[str], freshness: Freshness) -> list[Value]:
+        if freshness != ANY_FRESHNESS:
+            raise Unsupported(
+                f"namespace {self.namespace.name} is best_effort, which cannot tell how fresh a "
+                "count is: read without max_staleness and at_least, or pick another strategy"
+            )
+        counts = await self._counters.read([(self.namespace.id, each) for each in counters])
+        return [_value(count) for count in counts]
+
+    async def token_status(self, event: Event) -> TokenStatus:
+        raise Unsupported(
+            f"namespace {self.namespace.name} is best_effort, which keeps no tokens: "
+            "pick another strategy if their outcome matters"
+        )
+
+    async def _apply(self, events: Sequence[Event]) -> list[tuple[int, bool]]:
+        dedupe_ttl_ms = self.namespace.dedupe_ttl_ms
+        adds = [
+            BestEffortAdd(
+                (self.namespace.id, event.counter),
+                event.delta,
+                None if dedupe_ttl_ms is None else f"{event.time_ns}:{event.token}",
+            )
+            for event in events
+        ]
+        return await self._counters.apply(adds, dedupe_ttl_ms=dedupe_ttl_ms or 0)
+
+
+def _value(count: int) -> Value:
+    return Value(count, None, 0, 0, Source.SHARED_CACHE)

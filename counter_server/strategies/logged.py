@@ -1,0 +1,97 @@
+"""What the strategies on the event log share: everything but the cheap read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from counter.errors import NotFreshEnough
+from counter.events import Event
+from counter.namespaces import Namespace
+from counter.windows import Layout
+from counter_server.admission import Admission
+from counter_server.commit import GroupCommit
+from counter_server.late import LateTokens, TokenStatus
+from counter_server.reads import Reads
+from counter_server.strategies.strategy import ANY_FRESHNESS, Freshness, Outcome, Source, Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventPath:
+    """The parts of the server that all namespaces on the event log share."""
+
+    admission: Admission
+    commit: GroupCommit
+    late: LateTokens
+    reads: Reads
+    layout: Layout
+
+
+class Logged:
+    needs: ClassVar[frozenset[str]] = frozenset({"event_log", "ledger", "rollup_store"})
+
+    def __init__(self, namespace: Namespace, path: EventPath) -> None:
+        self.namespace = namespace
+        self._admission = path.admission
+        self._commit = path.commit
+        self._late = path.late
+        self._reads = path.reads
+        self._layout = path.layout
+
+    async def add(self, events: Sequence[Event], *, wait_s: float) -> list[Outcome]:
+        problem = self._admission.problem()
+        if problem is not None:
+            raise problem
+        # Windows that are known to be closed spare the write; the others are judged after it.
+        first_open_ns = self._layout.end_ns(self._admission.closed_through)
+        late = [at for at, event in enumerate(events) if event.time_ns < first_open_ns]
+        if late:
+            known_late = set(late)
+            in_time = [at for at in range(len(events)) if at not in known_late]
+            if in_time:
+                found = await self._commit.write(self.namespace.id, [events[at] for at in in_time])
+                late += [in_time[at] for at in found]
+        else:
+            late = await self._commit.write(self.namespace.id, events)
+        outcomes: list[Outcome] = [False] * len(events)
+        if late:
+            settled = await self._late.settle(
+                self.namespace.id,
+                [events[at] for at in late],
+                wait_s=wait_s,
+                now_ns=self._admission.now_ns(),
+            )
+            for at, outcome in zip(late, settled, strict=True):
+                outcomes[at] = outcome
+        return outcomes
+
+    async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[Outcome, Value]:
+        [outcome] = await self.add([event], wait_s=wait_s)
+        [value] = await self.read_accurately([event.counter])
+        return outcome, value
+
+    async def token_status(self, event: Event) -> TokenStatus:
+        return await self._late.status(self.namespace.id, event)
+
+    async def read_accurately(
+        self, counters: Sequence[str], freshness: Freshness = ANY_FRESHNESS
+    ) -> list[Value]:
+        """The freshest there is. What is asked for beyond that is an error, not a stale answer."""
+        counts = await self._reads.accurate(self.namespace, counters)
+        at_least_ns = freshness.at_least_ns
+        if at_least_ns is not None and any(
+            each.complete_through_ns < at_least_ns for each in counts
+        ):
+            raise NotFreshEnough(
+                "nothing is complete through at_least yet: try again later, or ask for less",
+                retry_after_ms=self._layout.window_ms,
+            )
+        return [
+            Value(
+                each.count,
+                each.complete_through_ns,
+                each.epoch,
+                each.cleared_at_ns,
+                Source.ROLLUP_AND_TAIL,
+            )
+            for each in counts
+        ]

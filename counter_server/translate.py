@@ -1,0 +1,129 @@
+"""Between protobuf and the domain. Protobuf goes no deeper than this."""
+
+from collections.abc import Sequence
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from counter.clock import NS_PER_S
+from counter.errors import InvalidRequest, TallyError
+from counter.events import Event
+from counter.namespaces import Strategy
+from counter.rpc.status import code_of, duration_of
+from counter.v1 import counter_service_pb2 as pb
+from counter_server.late import TokenStatus
+from counter_server.strategies.strategy import Freshness, Outcome, Source, Value
+
+RawToken = tuple[str, int, str]  # token, generation time in ns, region
+
+# Times that fit in 64 bits of nanoseconds: 1970 to 2262.
+_SECONDS_MAX = 2**63 // NS_PER_S
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+_STRATEGIES = {
+    Strategy.BEST_EFFORT: pb.STRATEGY_BEST_EFFORT,
+    Strategy.EVENTUAL: pb.STRATEGY_EVENTUAL,
+    Strategy.ACCURATE: pb.STRATEGY_ACCURATE,
+}
+_SOURCES = {
+    Source.LOCAL_CACHE: pb.SOURCE_LOCAL_CACHE,
+    Source.SHARED_CACHE: pb.SOURCE_SHARED_CACHE,
+    Source.ROLLUP: pb.SOURCE_ROLLUP,
+    Source.ROLLUP_AND_TAIL: pb.SOURCE_ROLLUP_AND_TAIL,
+}
+TOKEN_STATUSES = {
+    TokenStatus.PENDING: pb.TOKEN_STATUS_PENDING,
+    TokenStatus.APPLIED: pb.TOKEN_STATUS_APPLIED,
+    TokenStatus.NOT_APPLIED: pb.TOKEN_STATUS_NOT_APPLIED,
+}
+
+
+def raw_token(message: pb.IdempotencyToken) -> RawToken:
+    """A token string without a time is refused: a time made up here would make a retry another
+    event."""
+    if not message.HasField("generation_time"):
+        raise InvalidRequest(
+            "TOKEN_MALFORMED",
+            "idempotency_token.generation_time",
+            "idempotency_token.generation_time is missing: send the time at which you made the "
+            "token, the same with every retry",
+        )
+    time_ns = _timestamp_ns(
+        message.generation_time, "TOKEN_MALFORMED", "idempotency_token.generation_time"
+    )
+    return message.token, time_ns, message.region
+
+
+def token_message(event: Event) -> pb.IdempotencyToken:
+    message = pb.IdempotencyToken(token=event.token)
+    message.generation_time.seconds, message.generation_time.nanos = divmod(event.time_ns, NS_PER_S)
+    return message
+
+
+def freshness(request: pb.GetCountRequest | pb.BatchGetCountRequest) -> Freshness | None:
+    """What the reader asks for; None: anything."""
+    has_staleness = request.HasField("max_staleness")
+    has_at_least = request.HasField("at_least")
+    if not has_staleness and not has_at_least:
+        return None
+    max_staleness_ns = None
+    if has_staleness:
+        duration: Duration = request.max_staleness
+        max_staleness_ns = duration.seconds * NS_PER_S + duration.nanos
+        if max_staleness_ns < 0 or abs(duration.nanos) >= NS_PER_S:
+            raise InvalidRequest(
+                "FRESHNESS_MALFORMED", "max_staleness", "max_staleness must not be negative"
+            )
+    at_least_ns = None
+    if has_at_least:
+        at_least_ns = _timestamp_ns(request.at_least, "FRESHNESS_MALFORMED", "at_least")
+    return Freshness(max_staleness_ns=max_staleness_ns, at_least_ns=at_least_ns)
+
+
+def value_message(value: Value, strategy: Strategy) -> pb.CountValue:
+    count = value.count
+    saturated = not _INT64_MIN <= count <= _INT64_MAX
+    if saturated:
+        count = _INT64_MAX if count > 0 else _INT64_MIN
+    message = pb.CountValue(
+        count=count,
+        epoch=value.epoch,
+        strategy=_STRATEGIES[strategy],
+        source=_SOURCES[value.source],
+        saturated=saturated,
+    )
+    if value.complete_through_ns is not None:
+        stamp = message.complete_through
+        stamp.seconds, stamp.nanos = divmod(value.complete_through_ns, NS_PER_S)
+    if value.cleared_at_ns:
+        stamp = message.cleared_at
+        stamp.seconds, stamp.nanos = divmod(value.cleared_at_ns, NS_PER_S)
+    return message
+
+
+def add_outcomes(
+    into: pb.BatchAddCountResponse, outcomes: Sequence[Outcome], made: dict[int, Event]
+) -> None:
+    """One message per item; `made` has the events, by position, whose token the server made."""
+    for outcome in outcomes:
+        message = into.outcomes.add()
+        if isinstance(outcome, TallyError):
+            message.code = code_of(outcome)
+            message.reason = outcome.reason
+            message.message = outcome.message
+            if outcome.server_time_ns is not None:
+                stamp = message.server_time
+                stamp.seconds, stamp.nanos = divmod(outcome.server_time_ns, NS_PER_S)
+            if outcome.retry_after_ms is not None:
+                message.retry_delay.CopyFrom(duration_of(outcome.retry_after_ms))
+        elif outcome:
+            message.duplicate = True
+    for position, event in made.items():
+        into.outcomes[position].idempotency_token.CopyFrom(token_message(event))
+
+
+def _timestamp_ns(stamp: Timestamp, reason: str, field: str) -> int:
+    seconds, nanos = stamp.seconds, stamp.nanos
+    if not (0 <= seconds < _SECONDS_MAX and 0 <= nanos < NS_PER_S):
+        raise InvalidRequest(reason, field, f"{field} must be a time between 1970 and 2262")
+    return seconds * NS_PER_S + nanos

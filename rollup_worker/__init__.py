@@ -1,0 +1,1 @@
+"""Folds: closer -> rollup -> retention."""

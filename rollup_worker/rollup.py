@@ -1,0 +1,207 @@
+"""Fold passes: closed windows of a shard become a fold record, rollups and a watermark.
+
+A pass proposes a record that names all segments of the windows after the watermark, and computes
+the rollups from it. If another worker's record holds instead, it computes the rollups of that one.
+So two workers, a paused worker or a replay can only write the same values again.
+
+A pass works in slices and gives way to other work of the process between them.
+"""
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from counter.clock import NS_PER_MS
+from counter.errors import StoreDamaged
+from counter.events import Event
+from counter.fold import FoldCounts, fold, gather
+from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
+from counter.namespaces import Namespace
+from counter.rollups import ZERO, CachedCount, FoldRecord, RollupKey
+from counter.segments import SegmentRef, decode
+from counter.storage.ports import (
+    CountCache,
+    EventLog,
+    FoldCommit,
+    Ledger,
+    NamespaceStore,
+    RollupRow,
+    RollupStore,
+)
+from counter.windows import Layout
+
+EVENTS_PER_PASS_MAX = 50_000
+_COUNTERS_PER_SLICE = 1_000
+_SEGMENTS_PER_SLICE = 16
+# A shard without events is folded at least this often: its reads stay about as fresh as others',
+# and an idle store does not fill with empty records.
+_IDLE_FOLD_NS = 5_000 * NS_PER_MS
+_FOREVER = 2**62
+
+
+@dataclass(slots=True)
+class ShardProgress:
+    """Since this process started."""
+
+    counts: FoldCounts = field(default_factory=FoldCounts)
+    last_pass_events: int = 0
+    last_pass_s: float = 0.0
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldStores:
+    event_log: EventLog
+    ledger: Ledger
+    rollup_store: RollupStore
+    fold_commit: FoldCommit
+    shared_cache: CountCache
+    namespace_store: NamespaceStore
+
+
+class Rollup:
+    def __init__(self, stores: FoldStores, layout: Layout) -> None:
+        self._stores = stores
+        self._layout = layout
+        self._idle_windows = max(1, _IDLE_FOLD_NS // layout.window_ns)
+        self.progress = [ShardProgress() for _ in range(layout.shards)]
+
+    async def fold_shard(self, shard: int, closed_through: int) -> bool:
+        """One pass over a shard's closed windows; False if there is nothing left to fold."""
+        began_s = time.perf_counter()
+        watermark = (await self._stores.ledger.watermarks())[shard]
+        assert watermark <= closed_through, "a folded window is closed"
+        record = await self._next_record(shard, watermark, closed_through)
+        if record is None:
+            return False
+        while True:
+            counts = FoldCounts()
+            rows = await self._rows(record, counts)
+            agreed = await self._stores.fold_commit.commit(record, rows)
+            if agreed == record:
+                break
+            record = agreed
+        await self._fill_cache(record, rows)
+        progress = self.progress[shard]
+        progress.counts.events += counts.events
+        progress.counts.duplicates += counts.duplicates
+        progress.counts.conflicts += counts.conflicts
+        progress.last_pass_events = counts.events
+        progress.last_pass_s = time.perf_counter() - began_s
+        return record.to_window < closed_through
+
+    async def _next_record(
+        self, shard: int, watermark: int, closed_through: int
+    ) -> FoldRecord | None:
+        from_window = watermark + 1
+        decided = await self._stores.ledger.folds(shard, from_window, _FOREVER)
+        if decided:  # by a worker that did not finish, or is about to
+            assert decided[0].from_window == from_window, "fold records form a chain"
+            return decided[0]
+        if closed_through < from_window:
+            return None
+        refs = await self._stores.event_log.refs(shard, from_window, closed_through)
+        if not refs and closed_through - watermark < self._idle_windows:
+            return None
+        # After the segments: whoever wrote one of them had a version that is in the store by now.
+        snapshot = await self._stores.namespace_store.latest()
+        to_window = min(
+            _last_window_of_pass(refs, closed_through),
+            self._layout.last_window_of_day(from_window),
+        )
+        segments = tuple(ref for ref in refs if ref.window <= to_window)
+        return FoldRecord(
+            shard=shard,
+            from_window=from_window,
+            to_window=to_window,
+            segments=segments,
+            event_count=sum(ref.event_count for ref in segments),
+            namespaces_version=0 if snapshot is None else snapshot.version,
+        )
+
+    async def _rows(self, record: FoldRecord, counts: FoldCounts) -> list[RollupRow]:
+        """The rollups that the record leads to: the same whoever computes them, and when (I3)."""
+        if not record.segments:
+            return []
+        snapshot = await self._stores.namespace_store.get(record.namespaces_version)
+        assert snapshot is not None, record.namespaces_version
+        rows: list[RollupRow] = []
+        for namespace_id, events in (await self._events(record.segments)).items():
+            namespace = snapshot.by_id.get(namespace_id)
+            if namespace is None:  # deleted; nobody can ever read it again
+                continue
+            await self._fold_namespace(namespace, events, record, rows, counts)
+        return rows
+
+    async def _events(self, refs: Sequence[SegmentRef]) -> dict[int, defaultdict[str, list[Event]]]:
+        """By namespace, then by counter. `refs` are sorted, so ids rise within each window."""
+        events: dict[int, defaultdict[str, list[Event]]] = {}
+        for start in range(0, len(refs), _SEGMENTS_PER_SLICE):
+            slice_ = refs[start : start + _SEGMENTS_PER_SLICE]
+            for ref, body in zip(slice_, await self._stores.event_log.bodies(slice_), strict=True):
+                if body is None:
+                    raise StoreDamaged(
+                        f"segment {ref.segment_id.hex()} of window {ref.window}, shard {ref.shard} "
+                        "is named by its fold record but gone"
+                    )
+                of_namespace = events.setdefault(ref.namespace_id, defaultdict(list))
+                gather(of_namespace, [(ref.segment_id, decode(body))])
+            await asyncio.sleep(0)
+        return events
+
+    async def _fold_namespace(
+        self,
+        namespace: Namespace,
+        events: dict[str, list[Event]],
+        record: FoldRecord,
+        rows: list[RollupRow],
+        counts: FoldCounts,
+    ) -> None:
+        buckets = ROLLUP_BUCKETS[namespace.cardinality]
+        prefix = namespace_prefix(namespace.id)
+        keys = sorted(
+            RollupKey(namespace.id, counter_hash(prefix, counter) % buckets, counter)
+            for counter in events
+        )
+        for start in range(0, len(keys), _COUNTERS_PER_SLICE):
+            slice_ = keys[start : start + _COUNTERS_PER_SLICE]
+            present = await self._stores.rollup_store.read(slice_)
+            for key, row in zip(slice_, present, strict=True):
+                base = row or ZERO
+                if base.through_window >= record.to_window:  # a replay: this fold is in it
+                    continue
+                assert base.through_window < record.from_window, "folds never overlap"
+                folded = fold(
+                    base, events[key.counter], through_window=record.to_window, counts=counts
+                )
+                rows.append((key, folded))
+            await asyncio.sleep(0)
+
+    async def _fill_cache(self, record: FoldRecord, rows: Sequence[RollupRow]) -> None:
+        """Each row is complete through the record's end, so that is the stamp of its count."""
+        snapshot = await self._stores.namespace_store.get(record.namespaces_version)
+        stamp_ns = self._layout.complete_through_ns(record.to_window)
+        by_ttl: defaultdict[int, list[tuple[tuple[int, str], CachedCount]]] = defaultdict(list)
+        for key, rollup in rows:
+            assert snapshot is not None
+            count = CachedCount(rollup.count, stamp_ns, rollup.epoch, rollup.cleared_at_ns)
+            ttl_ms = snapshot.by_id[key.namespace_id].cache_ttl_ms
+            by_ttl[ttl_ms].append(((key.namespace_id, key.counter), count))
+        for ttl_ms, items in by_ttl.items():
+            if ttl_ms > 0:
+                await self._stores.shared_cache.put(items, ttl_ms=ttl_ms)
+
+
+def _last_window_of_pass(refs: Sequence[SegmentRef], closed_through: int) -> int:
+    """As many windows as fit in a pass, and at least the first one that has events."""
+    events_by_window: Counter[int] = Counter()
+    for ref in refs:
+        events_by_window[ref.window] += ref.event_count
+    events = 0
+    for window, of_window in events_by_window.items():
+        if events and events + of_window > EVENTS_PER_PASS_MAX:
+            return window - 1
+        events += of_window
+    return closed_through

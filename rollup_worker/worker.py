@@ -1,0 +1,85 @@
+"""The worker's round: close what is due, fold every shard, now and then forget."""
+
+import asyncio
+
+import structlog
+
+from counter.errors import TallyError
+from rollup_worker.closer import Closer
+from rollup_worker.retention import Retention
+from rollup_worker.rollup import Rollup
+
+PASSES_IN_PARALLEL_MAX = 16
+_ROUNDS_PER_WINDOW = 4
+_ROUND_S_MIN, _ROUND_S_MAX = 0.02, 0.5
+_RETENTION_EVERY_S = 60.0
+
+log = structlog.get_logger()
+
+
+class Worker:
+    def __init__(
+        self, closer: Closer, rollup: Rollup, retention: Retention, *, window_ms: int
+    ) -> None:
+        self._closer = closer
+        self._rollup = rollup
+        self._retention = retention
+        pause_s = window_ms / 1_000 / _ROUNDS_PER_WINDOW
+        self._pause_s = min(max(pause_s, _ROUND_S_MIN), _ROUND_S_MAX)
+        self._passes = asyncio.Semaphore(PASSES_IN_PARALLEL_MAX)
+        self._store_problem: str | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until `stop`. A store that is away is tried again; nothing is lost meanwhile."""
+        next_retention_s = 0.0
+        time = asyncio.get_running_loop().time
+        while not self._stopping.is_set():
+            try:
+                await self.round()
+                if time() >= next_retention_s:
+                    await self._retention.forget()
+                    next_retention_s = time() + _RETENTION_EVERY_S
+                self._store_problem = None
+            except TallyError as error:
+                if self._store_problem is None:
+                    log.error("a round failed", action="round_failed", problem=error.message)
+                self._store_problem = error.message
+            try:
+                await asyncio.wait_for(self._stopping.wait(), self._pause_s)
+            except TimeoutError:
+                pass
+
+    def stop(self) -> None:
+        """Ends `run` after the passes under way."""
+        self._stopping.set()
+
+    async def round(self) -> None:
+        closed_through = await self._closer.close_due()
+        shards = range(len(self._rollup.progress))
+        await asyncio.gather(*(self._fold_all(shard, closed_through) for shard in shards))
+
+    def problem(self) -> str | None:
+        """What keeps windows from closing or folding, if anything does."""
+        shard_problems = (each.problem for each in self._rollup.progress)
+        problems = (self._store_problem, self._closer.problem, *shard_problems)
+        return next((problem for problem in problems if problem is not None), None)
+
+    async def _fold_all(self, shard: int, closed_through: int) -> None:
+        """A shard that cannot be folded stops alone; the others go on."""
+        progress = self._rollup.progress[shard]
+        try:
+            async with self._passes:
+                while await self._rollup.fold_shard(shard, closed_through):
+                    if self._stopping.is_set():
+                        return
+            progress.problem = None
+        except TallyError as error:
+            if progress.problem is None:
+                log.error(
+                    "a shard cannot be folded",
+                    action="fold_failed",
+                    shard=shard,
+                    problem=error.message,
+                )
+            progress.problem = f"shard {shard}: {error.message}"
