@@ -29,7 +29,7 @@ class TokenFactory:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._prefix = secrets.token_urlsafe(9)
+        self._prefix = secrets.token_hex(6)
         self._numbers = itertools.count()
         self._last_ns = 0
         # What to add to the local clock to get the platform's; corrected from its answers.

@@ -6,6 +6,8 @@ still open is known for sure only after the write (see `commit`); a window that 
 closed spares the write.
 """
 
+from typing import NoReturn
+
 from counter.clock import NS_PER_S, Clock
 from counter.errors import (
     ClockSkewed,
@@ -19,12 +21,9 @@ from counter.events import Event
 from counter.namespaces import Namespace
 from counter.settings import COUNTER_NAME_BYTES_MAX, Platform
 from counter.storage.ports import Closed
-from counter.tokens import TOKEN_BYTES_MAX, Token, TokenFactory
+from counter.tokens import TOKEN_BYTES_MAX, TokenFactory
 from counter.windows import Layout
 
-_UTF8_BYTES_PER_CHARACTER_MAX = 4
-_NAME_SURELY_SHORT = COUNTER_NAME_BYTES_MAX // _UTF8_BYTES_PER_CHARACTER_MAX
-_TOKEN_SURELY_SHORT = TOKEN_BYTES_MAX // _UTF8_BYTES_PER_CHARACTER_MAX
 # Of log_retention: folds this far behind stop writes (I8).
 _LAG_REFUSED_FRACTION = 2
 
@@ -79,33 +78,20 @@ class Admission:
     # What the request alone can tell.
 
     def check_counter(self, counter: str, field: str = "counter_name") -> None:
-        if not counter:
+        size = _utf8_bytes(counter)
+        if size == 0:
             raise InvalidRequest("NAME_EMPTY", field, f"{field} is empty: name a counter")
-        if len(counter) > _NAME_SURELY_SHORT and len(counter.encode()) > COUNTER_NAME_BYTES_MAX:
+        if size > COUNTER_NAME_BYTES_MAX:
             raise InvalidRequest(
                 "NAME_TOO_LONG",
                 field,
-                f"{field} has {len(counter.encode())} bytes: "
-                f"at most {COUNTER_NAME_BYTES_MAX} are allowed",
-            )
-
-    def check_delta(self, namespace: Namespace, delta: int, field: str = "delta") -> None:
-        if delta == 0:
-            raise InvalidRequest("DELTA_ZERO", field, f"{field} is 0: add something, or read")
-        if not -namespace.max_delta <= delta <= namespace.max_delta:
-            raise InvalidRequest(
-                "DELTA_TOO_LARGE",
-                field,
-                f"{field} {delta} is beyond max_delta {namespace.max_delta} "
-                f"of namespace {namespace.name}",
+                f"{field} has {size} bytes: at most {COUNTER_NAME_BYTES_MAX} are allowed",
             )
 
     def check_token(
         self, token: str, time_ns: int, region: str, now_ns: int, field: str = "idempotency_token"
     ) -> None:
-        if not token or (
-            len(token) > _TOKEN_SURELY_SHORT and len(token.encode()) > TOKEN_BYTES_MAX
-        ):
+        if not 0 < _utf8_bytes(token) <= TOKEN_BYTES_MAX:
             raise InvalidRequest(
                 "TOKEN_MALFORMED",
                 f"{field}.token",
@@ -137,17 +123,28 @@ class Admission:
         `delta` None is a clear.
         """
         self.check_counter(counter)
-        if delta is not None:
-            self.check_delta(namespace, delta)
+        if delta is not None and not 0 < abs(delta) <= namespace.max_delta:
+            self._refuse_delta(namespace, delta)
         if token is None:
-            made = self.new_token()
+            made = self._tokens.next()
             return Event(counter, made.generation_time_ns, made.token, delta)
         text, time_ns, region = token
         self.check_token(text, time_ns, region, now_ns)
         return Event(counter, time_ns, text, delta)
 
-    def new_token(self) -> Token:
-        return self._tokens.next()
-
     def now_ns(self) -> int:
         return self._clock.now_ns()
+
+    def _refuse_delta(self, namespace: Namespace, delta: int) -> NoReturn:
+        if delta == 0:
+            raise InvalidRequest("DELTA_ZERO", "delta", "delta is 0: add something, or read")
+        raise InvalidRequest(
+            "DELTA_TOO_LARGE",
+            "delta",
+            f"delta {delta} is beyond max_delta {namespace.max_delta} "
+            f"of namespace {namespace.name}",
+        )
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -53,7 +53,7 @@ class CounterServer:
         path = EventPath(
             admission=self._admission,
             commit=self._commit,
-            late=LateTokens(stores.event_log, stores.ledger, layout),
+            late=LateTokens(stores.event_log, stores.ledger, layout, clock),
             reads=Reads(stores.ledger, stores.rollup_store, tail, layout),
             layout=layout,
         )

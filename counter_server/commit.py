@@ -14,7 +14,7 @@ record decides. docs/closing-protocol.md has the whole proof.
 
 import asyncio
 import secrets
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -108,23 +108,14 @@ class GroupCommit:
         call = _Call(loop.create_future())
         prefix = namespace_prefix(namespace_id)
         self._events += len(events)
-        joined: dict[tuple[int, int, int], list[int]] = {}
+        window_ns, shards = self._window_ns, self._shards
+        partitions: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for position, event in enumerate(events):
-            window = event.time_ns // self._window_ns
-            key = (namespace_id, window, counter_hash(prefix, event.counter) % self._shards)
-            buffer = self._open.get(key)
-            if buffer is None:
-                buffer = self._open_buffer(key)
-                joined.pop(key, None)
-            buffer.events.append(event)
-            positions = joined.get(key)
-            if positions is None:
-                positions = joined[key] = []
-                buffer.calls.append((call, positions))
-                call.buffers += 1
-            positions.append(position)
-            if len(buffer.events) >= SEGMENT_EVENTS_MAX:
-                del self._open[key]
+            window = event.time_ns // window_ns
+            shard = counter_hash(prefix, event.counter) % shards
+            partitions[window, shard].append(position)
+        for (window, shard), positions in partitions.items():
+            self._join(call, (namespace_id, window, shard), events, positions)
         if not self._scheduled:
             # At the end of this turn of the loop, so that calls of one turn share a commit.
             self._scheduled = True
@@ -138,10 +129,26 @@ class GroupCommit:
             self._start_commits()
             await asyncio.wait(self._commits)
 
-    def _open_buffer(self, key: tuple[int, int, int]) -> _Buffer:
-        buffer = self._open[key] = _Buffer(*key)
-        self._waiting.append(buffer)
-        return buffer
+    def _join(
+        self,
+        call: _Call,
+        key: tuple[int, int, int],
+        events: Sequence[Event],
+        positions: list[int],
+    ) -> None:
+        """Puts a call's events of one partition into as many buffers as they need."""
+        while positions:
+            buffer = self._open.get(key)
+            if buffer is None:
+                buffer = self._open[key] = _Buffer(*key)
+                self._waiting.append(buffer)
+            room = SEGMENT_EVENTS_MAX - len(buffer.events)
+            taken, positions = positions[:room], positions[room:]
+            buffer.events.extend([events[position] for position in taken])
+            buffer.calls.append((call, taken))
+            call.buffers += 1
+            if len(buffer.events) >= SEGMENT_EVENTS_MAX:
+                del self._open[key]
 
     def _start_commits(self) -> None:
         self._scheduled = False

@@ -11,6 +11,7 @@ from enum import Enum
 
 from cachetools import LRUCache
 
+from counter.clock import Clock
 from counter.errors import FoldPending, Overloaded, TallyError, TokenExpired, TokenTooOld
 from counter.events import Event
 from counter.keys import counter_hash, namespace_prefix
@@ -33,17 +34,18 @@ class TokenStatus(Enum):
 
 
 class LateTokens:
-    def __init__(self, log: EventLog, ledger: Ledger, layout: Layout) -> None:
+    def __init__(self, log: EventLog, ledger: Ledger, layout: Layout, clock: Clock) -> None:
         self._log = log
         self._ledger = ledger
         self._layout = layout
+        self._clock = clock
         self._lookups: dict[Partition, asyncio.Task[frozenset[Identity] | None]] = {}
         self._folded: LRUCache[Partition, frozenset[Identity]] = LRUCache(
             EVENTS_KEPT_MAX, getsizeof=lambda identities: len(identities) + 1
         )
 
     async def settle(
-        self, namespace_id: int, events: Sequence[Event], *, wait_s: float, now_ns: int
+        self, namespace_id: int, events: Sequence[Event], *, wait_s: float
     ) -> list[bool | TallyError]:
         """Of events of closed windows: True (a duplicate, applied) or the error that says what is.
 
@@ -70,7 +72,7 @@ class LateTokens:
                     outcomes[position] = TokenExpired(
                         "the token came after its window was folded: it was not applied and "
                         "never will be. A new token is safe",
-                        server_time_ns=now_ns,
+                        server_time_ns=self._clock.now_ns(),
                     )
 
         await asyncio.gather(*(settle_partition(*each) for each in by_partition.items()))
@@ -123,12 +125,14 @@ class LateTokens:
 
     async def _read(self, partition: Partition) -> frozenset[Identity] | None:
         namespace_id, window, shard = partition
+        if window < self._layout.from_window:
+            return frozenset()  # before the store was created, nothing was ever written
         # The watermark first: a record that is missing below it is gone, not still to come.
         watermarks = await self._ledger.watermarks()
         records = await self._ledger.folds(shard, window, window)
         if not records:
             if window <= watermarks[shard]:
-                raise TokenTooOld("what became of this token is no longer known")
+                raise self._too_old()
             return None
         refs = [
             ref
@@ -138,9 +142,15 @@ class LateTokens:
         identities: set[Identity] = set()
         for body in await self._log.bodies(refs):
             if body is None:
-                raise TokenTooOld("what became of this token is no longer known")
+                raise self._too_old()
             identities.update((each.counter, each.time_ns, each.token) for each in decode(body))
         folded = frozenset(identities)
         if len(folded) < EVENTS_KEPT_MAX:
             self._folded[partition] = folded
         return folded
+
+    def _too_old(self) -> TokenTooOld:
+        return TokenTooOld(
+            "what became of this token is no longer known: it is older than log_retention",
+            server_time_ns=self._clock.now_ns(),
+        )

@@ -31,6 +31,7 @@ _SOURCES = {
     Source.ROLLUP: pb.SOURCE_ROLLUP,
     Source.ROLLUP_AND_TAIL: pb.SOURCE_ROLLUP_AND_TAIL,
 }
+_PLAINLY_OK = pb.BatchAddCountResponse(outcomes=[pb.AddCountOutcome()]).SerializeToString()
 TOKEN_STATUSES = {
     TokenStatus.PENDING: pb.TOKEN_STATUS_PENDING,
     TokenStatus.APPLIED: pb.TOKEN_STATUS_APPLIED,
@@ -48,9 +49,8 @@ def raw_token(message: pb.IdempotencyToken) -> RawToken:
             "idempotency_token.generation_time is missing: send the time at which you made the "
             "token, the same with every retry",
         )
-    time_ns = _timestamp_ns(
-        message.generation_time, "TOKEN_MALFORMED", "idempotency_token.generation_time"
-    )
+    field = "idempotency_token.generation_time"
+    time_ns = _timestamp_ns(message.generation_time, "TOKEN_MALFORMED", field)
     return message.token, time_ns, message.region
 
 
@@ -105,8 +105,12 @@ def add_outcomes(
     into: pb.BatchAddCountResponse, outcomes: Sequence[Outcome], made: dict[int, Event]
 ) -> None:
     """One message per item; `made` has the events, by position, whose token the server made."""
-    for outcome in outcomes:
-        message = into.outcomes.add()
+    # One empty message per item is parsed in one go; only what is not plainly OK is filled in.
+    into.ParseFromString(_PLAINLY_OK * len(outcomes))
+    for position, outcome in enumerate(outcomes):
+        if outcome is False:
+            continue
+        message = into.outcomes[position]
         if isinstance(outcome, TallyError):
             message.code = code_of(outcome)
             message.reason = outcome.reason
@@ -116,7 +120,7 @@ def add_outcomes(
                 stamp.seconds, stamp.nanos = divmod(outcome.server_time_ns, NS_PER_S)
             if outcome.retry_after_ms is not None:
                 message.retry_delay.CopyFrom(duration_of(outcome.retry_after_ms))
-        elif outcome:
+        else:
             message.duplicate = True
     for position, event in made.items():
         into.outcomes[position].idempotency_token.CopyFrom(token_message(event))

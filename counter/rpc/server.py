@@ -59,6 +59,9 @@ class RpcServer:
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+                # Clients may ask this often whether we are there; the SDK does once a minute.
+                ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
+                ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]

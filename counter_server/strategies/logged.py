@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from counter.errors import NotFreshEnough
+from counter.errors import FoldPending, NotFreshEnough, Overloaded
 from counter.events import Event
 from counter.namespaces import Namespace
 from counter.windows import Layout
@@ -44,24 +44,24 @@ class Logged:
         # Windows that are known to be closed spare the write; the others are judged after it.
         first_open_ns = self._layout.end_ns(self._admission.closed_through)
         late = [at for at, event in enumerate(events) if event.time_ns < first_open_ns]
-        if late:
+        written_late: list[int] = []
+        if not late:
+            written_late = await self._commit.write(self.namespace.id, events)
+        elif len(late) < len(events):
             known_late = set(late)
             in_time = [at for at in range(len(events)) if at not in known_late]
-            if in_time:
-                found = await self._commit.write(self.namespace.id, [events[at] for at in in_time])
-                late += [in_time[at] for at in found]
-        else:
-            late = await self._commit.write(self.namespace.id, events)
+            found = await self._commit.write(self.namespace.id, [events[at] for at in in_time])
+            written_late = [in_time[at] for at in found]
         outcomes: list[Outcome] = [False] * len(events)
-        if late:
+        if late or written_late:
+            late += written_late
             settled = await self._late.settle(
-                self.namespace.id,
-                [events[at] for at in late],
-                wait_s=wait_s,
-                now_ns=self._admission.now_ns(),
+                self.namespace.id, [events[at] for at in late], wait_s=wait_s
             )
             for at, outcome in zip(late, settled, strict=True):
                 outcomes[at] = outcome
+            for at in written_late:
+                outcomes[at] = _of_written(outcomes[at])
         return outcomes
 
     async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[Outcome, Value]:
@@ -95,3 +95,10 @@ class Logged:
             )
             for each in counts
         ]
+
+
+def _of_written(outcome: Outcome) -> Outcome:
+    """Overloaded promises that nothing was written; of an event that was, it must not be said."""
+    if isinstance(outcome, Overloaded):
+        return FoldPending(outcome.message, retry_after_ms=outcome.retry_after_ms)
+    return outcome

@@ -36,6 +36,8 @@ _FILE = "tally.db"
 _LOCK = "LOCK"
 _WRITER_CACHE_KIB = 65_536
 _READER_CACHE_KIB = 32_768
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_FSYNC_FAILED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 
 log = structlog.get_logger()
 
@@ -61,6 +63,7 @@ class Database:
         # Why the store is not to be trusted with writes now; None when the last write succeeded.
         self.problem: str | None = None
         self._failed_for_good = False
+        self._closing = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._write_jobs, name="sqlite-writer")
         self._thread.start()
@@ -77,7 +80,9 @@ class Database:
     async def write(self, job: Callable[[sqlite3.Connection], T]) -> T:
         """Runs the job in a transaction; durable when it returns. A job may be run twice."""
         if self._failed_for_good:
-            raise StoreUnavailable(f"the store is out of service: {self.problem}")
+            raise self._out_of_service()
+        if self._closing:
+            raise StoreUnavailable(f"{self.path} is closed: this process is stopping")
         future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put((job, future))
         return await future
@@ -89,7 +94,8 @@ class Database:
             raise self._translated(error) from error
 
     async def close(self) -> None:
-        """Finishes the jobs that wait, then closes the file."""
+        """Finishes the jobs that wait, then closes the file. Nothing comes after the None."""
+        self._closing = True
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
         self.reader.close()
@@ -111,6 +117,8 @@ class Database:
 
     def _run(self, jobs: list[Job]) -> list[Any]:
         """The result or the error of each job. One bad job does not fail its neighbours."""
+        if self._failed_for_good:  # while these waited
+            return [self._out_of_service()] * len(jobs)
         try:
             results = self._transaction(jobs)
         except sqlite3.Error as error:
@@ -141,12 +149,15 @@ class Database:
         After a failed fsync the kernel may have dropped the pages and call the next fsync a
         success, so nothing that this process writes can be promised any more.
         """
-        code = getattr(error, "sqlite_errorcode", None)
         self.problem = _explain(error, self.path)
-        if code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        damaged = _primary_code(error) in _DAMAGE
+        if damaged or getattr(error, "sqlite_errorcode", 0) in _FSYNC_FAILED:
             self._failed_for_good = True
         log.error("the store failed", action="store_failed", problem=self.problem)
         return StoreUnavailable(self.problem, retry_after_ms=1_000)
+
+    def _out_of_service(self) -> StoreUnavailable:
+        return StoreUnavailable(f"the store is out of service: {self.problem}")
 
 
 def _resolve(futures: list[asyncio.Future[Any]], results: list[Any]) -> None:
@@ -183,11 +194,17 @@ def _lock(directory: Path) -> int:
     return lock_fd
 
 
+def _primary_code(error: sqlite3.Error) -> int:
+    """SQLite refines its codes in the higher bits: CORRUPT_INDEX is a kind of CORRUPT."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
 def _explain(error: sqlite3.Error, path: str) -> str:
-    code = getattr(error, "sqlite_errorcode", None)
+    code = _primary_code(error)
     if code == sqlite3.SQLITE_FULL:
         return f"no space left for {path}: free some, it goes on by itself"
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if code in _DAMAGE:
         return f"{path} is damaged ({error}): stop Tally and restore the data directory"
     if code == sqlite3.SQLITE_READONLY:
         return f"{path} is read-only: make it writable"

@@ -3,6 +3,7 @@ import sqlite3
 import msgspec
 
 from counter.clock import Clock
+from counter.errors import StoreDamaged
 from counter.rollups import FoldRecord
 from counter.segments import SegmentRef
 from counter.storage.ports import Closed
@@ -46,15 +47,15 @@ _segments = msgspec.msgpack.Decoder(tuple[SegmentRef, ...])
 class SqliteLedger:
     """Only this process writes the file, so what it last wrote is what the file says.
 
-    closed_through and the watermarks are therefore also kept in memory, changed after the commit
-    that made the change durable.
+    The watermarks, which every read asks for, are therefore also kept in memory, changed after the
+    commit that made the change durable. The close mark is not: a close whose caller went away may
+    stand all the same, appends then see it, and no later answer may be older than theirs (I4).
     """
 
     def __init__(self, database: Database, clock: Clock, *, region: str) -> None:
         self._database = database
         self._clock = clock
         self._region = region
-        self._closed_through = -1
         self._watermarks: list[int] = []
 
     async def open_layout(self, wanted: Layout) -> Layout:
@@ -76,19 +77,18 @@ class SqliteLedger:
             return wanted
 
         layout = await self._database.write(job)
-        [(self._closed_through,)] = self._database.read(_CLOSED, (self._region,))
         rows = self._database.read(_WATERMARKS, (self._region,))
         self._watermarks = [window for (window,) in rows]
         return layout
 
     async def closed(self) -> Closed:
-        return Closed(self._closed_through, self._clock.now_ns())
+        [(through,)] = self._database.read(_CLOSED, (self._region,))
+        return Closed(through, self._clock.now_ns())
 
     async def close(self, window: int) -> None:
         await self._database.write(
             lambda connection: connection.execute(_CLOSE, (self._region, window))
         )
-        self._closed_through = max(self._closed_through, window)
 
     async def watermarks(self) -> list[int]:
         return list(self._watermarks)
@@ -136,12 +136,18 @@ class SqliteLedger:
 
 
 def _record(row: tuple[int, int, int, bytes, int, int]) -> FoldRecord:
-    shard, from_window, to_window, segments, event_count, namespaces_version = row
+    shard, from_window, to_window, packed, event_count, namespaces_version = row
+    try:
+        segments = _segments.decode(packed)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(
+            f"the fold record of shard {shard} from window {from_window} cannot be read: {error}"
+        ) from error
     return FoldRecord(
         shard=shard,
         from_window=from_window,
         to_window=to_window,
-        segments=_segments.decode(segments),
+        segments=segments,
         event_count=event_count,
         namespaces_version=namespaces_version,
     )

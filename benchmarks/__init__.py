@@ -1,0 +1,1 @@
+"""What Tally costs, as figures beside their targets. `make bench` prints them."""

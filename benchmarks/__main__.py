@@ -1,0 +1,96 @@
+"""`python -m benchmarks`: measures, prints a table and writes it down.
+
+Not a test: a missed target is shown, and the exit code is 0. A count that is wrong, or an answer
+that is not what the figure is about, ends the run with an error.
+"""
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from benchmarks import batches, calls, cardinality, folds
+from benchmarks.figures import Figure
+from benchmarks.progress import Progress
+from benchmarks.report import Report
+from benchmarks.servers import empty_server, tally_server
+
+_RESULTS = Path(__file__).parent / "results"
+# Beside the code and not in /tmp, which is memory on many systems: a commit must reach a disk.
+_SCRATCH = Path(__file__).parent.parent / "build"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    call_cycles: int = 8
+    batch_cycles: int = 2
+    batch_s: float = 8.0
+    fold_events: int = 500_000
+    fold_repeats: int = 3
+    counters: int = 1_000_000
+    growth_steps: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    growth_adds: int = 200_000
+
+
+_QUICK = Plan(
+    call_cycles=2,
+    batch_cycles=1,
+    batch_s=3.0,
+    fold_events=100_000,
+    fold_repeats=1,
+    counters=100_000,
+    growth_steps=(1_000, 100_000),
+    growth_adds=50_000,
+)
+
+
+async def _measure(plan: Plan, home: Path, progress: Progress) -> list[Figure]:
+    figures: list[Figure] = []
+    async with empty_server(home / "empty") as empty, tally_server(home / "tally") as tally:
+        figures += await calls.measure(empty, tally, cycles=plan.call_cycles, progress=progress)
+        figures += await batches.measure(
+            empty,
+            tally,
+            cycles=plan.batch_cycles,
+            measured_s=plan.batch_s,
+            progress=progress,
+        )
+    figures += await cardinality.measure_readable(
+        home / "readable", counters=plan.counters, progress=progress
+    )
+    figures += await cardinality.measure_growth(
+        home / "growth", steps=plan.growth_steps, adds=plan.growth_adds, progress=progress
+    )
+    figures += await folds.measure(
+        home / "folds", events=plan.fold_events, repeats=plan.fold_repeats, progress=progress
+    )
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="about a minute, with rougher figures")
+    parser.add_argument(
+        "--record", action="store_true", help="also write the figures that are committed"
+    )
+    arguments = parser.parse_args()
+    if arguments.quick and arguments.record:
+        parser.error("a quick run is too rough to be recorded: leave out --quick or --record")
+    progress = Progress()
+    _SCRATCH.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=_SCRATCH) as home:
+        plan = _QUICK if arguments.quick else Plan()
+        figures = uvloop.run(_measure(plan, Path(home), progress))
+    report = Report(figures=figures, quick=arguments.quick, elapsed_s=progress.elapsed_s())
+    report.print()
+    report.write(_RESULTS / "latest.local.json")
+    if arguments.record:
+        report.write(_RESULTS / "embedded.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""An empty grpc.aio handler, as a user would write it: what everything else is compared with.
+
+It is typed like the real AddCount, so gRPC parses the request and serializes an answer; it runs in
+one process on uvloop, with the limits, health and reflection that every server of Tally has.
+"""
+
+import argparse
+import asyncio
+import signal
+from typing import Any
+
+import uvloop
+
+from counter.rpc.server import RpcServer
+from counter.v1 import counter_service_pb2 as pb
+from counter.v1 import counter_service_pb2_grpc as pb_grpc
+
+_SERVICE = "counter.v1.CounterService"
+
+
+class EmptyService(pb_grpc.CounterServiceServicer):
+    async def AddCount(self, request: pb.AddCountRequest, context: Any) -> pb.AddCountResponse:
+        return pb.AddCountResponse()
+
+
+async def _serve(listen: str) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    server = RpcServer()
+    pb_grpc.add_CounterServiceServicer_to_server(EmptyService(), server.grpc)
+    await server.start(listen, (_SERVICE,))
+    await server.set_serving("", serving=True)
+    await stop.wait()
+    await server.stop(0)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    uvloop.run(_serve(parser.parse_args().listen))

@@ -1,0 +1,108 @@
+"""The servers under measurement: child processes, reached only through their port."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import psutil
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from counter.rpc.server import MESSAGE_BYTES_MAX
+
+NAMESPACE = "plays"
+_NAMESPACE_YAML = f"namespace: {NAMESPACE}\nstrategy: eventual\n"
+_READY_WITHIN_S = 30.0
+_STOPPED_WITHIN_S = 30.0
+_POLL_S = 0.05
+
+
+class Server:
+    """A running child process and one channel to it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], channel: grpc.aio.Channel) -> None:
+        self._process = psutil.Process(process.pid)
+        self.channel = channel
+
+    def cpu_s(self) -> float:
+        """Processor time since the start, of all threads."""
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    def peak_memory_bytes(self) -> int:
+        """The most resident memory that the process ever had, as the kernel counts it."""
+        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1_024
+        raise RuntimeError("the kernel does not tell VmHWM: peak memory is measured on Linux only")
+
+
+@asynccontextmanager
+async def empty_server(home: Path) -> AsyncIterator[Server]:
+    """An empty handler; see `benchmarks.empty_server`."""
+    async with _running("empty", home, ["benchmarks.empty_server"]) as server:
+        yield server
+
+
+@asynccontextmanager
+async def tally_server(home: Path) -> AsyncIterator[Server]:
+    """`tally serve` with its default settings on a new data directory."""
+    namespaces = home / "namespaces"
+    namespaces.mkdir(parents=True)
+    (namespaces / f"{NAMESPACE}.yaml").write_text(_NAMESPACE_YAML)
+    arguments = ["tally", "serve", "--data", str(home / "data"), "--namespaces", str(namespaces)]
+    async with _running("tally", home, arguments) as server:
+        yield server
+
+
+@asynccontextmanager
+async def _running(name: str, home: Path, arguments: Sequence[str]) -> AsyncIterator[Server]:
+    home.mkdir(parents=True, exist_ok=True)
+    address = f"127.0.0.1:{_free_port()}"
+    log = home / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments, "--listen", address], stdout=output, stderr=output
+        )
+    try:
+        options = [
+            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+            ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+        ]
+        async with grpc.aio.insecure_channel(address, options=options) as channel:
+            await _ready(process, channel, log)
+            yield Server(process, channel)
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+async def _ready(process: subprocess.Popen[bytes], channel: grpc.aio.Channel, log: Path) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    ends_s = time.monotonic() + _READY_WITHIN_S
+    while time.monotonic() < ends_s and process.poll() is None:
+        try:
+            answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=1)
+        except grpc.aio.AioRpcError:
+            pass
+        else:
+            if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                return
+        await asyncio.sleep(_POLL_S)
+    raise RuntimeError(f"{' '.join(process.args[2:4])} did not start:\n{log.read_text()[-4_000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,123 @@
+"""Every error that the SDK raises, as one tree.
+
+    CounterError
+    ├── InvalidRequest        the request can never succeed as it is; `field` says where
+    ├── NamespaceUnknown      no such namespace
+    ├── NotPermitted          the caller is not identified or not allowed
+    ├── Refused               right request, wrong moment or wrong place
+    │   ├── TokenExpired      not applied, and never will be: a new token is safe
+    │   ├── TokenTooOld       what became of the token is no longer known
+    │   ├── TokenFromFuture   the token's time is ahead of the platform's
+    │   ├── WrongRegion       the token belongs to another region
+    │   └── Unsupported       the namespace's strategy or the server cannot do this
+    ├── Overloaded            a limit was reached each time until the deadline; nothing was written
+    ├── Unavailable           no answer in time; nothing was written or it was a read
+    ├── OutcomeUnknown        a write may have been applied or not; `token` finds out which
+    ├── Internal              the server's mistake, or an answer that makes no sense
+    └── ClientClosed          the client was used after close()
+
+`reason` is stable: compare it, not the message. Most reasons come from the server. The SDK itself
+adds OUTCOME_UNKNOWN, NO_ANSWER, NOT_SENT, NAME_MALFORMED and CLIENT_CLOSED, and, where an answer
+has no reason of Tally's, INVALID, NOT_PERMITTED, REFUSED, UNIMPLEMENTED, OVERLOADED or INTERNAL.
+"""
+
+import grpc
+
+from counter.tokens import Token
+
+
+class CounterError(Exception):
+    """What happened, to what, and what to do now."""
+
+    def __init__(
+        self, message: str, *, reason: str, code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.code = code
+
+
+class InvalidRequest(CounterError):
+    """The request can never succeed as it is; nothing was written."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT,
+        field: str = "",
+    ) -> None:
+        super().__init__(message, reason=reason, code=code)
+        self.field = field  # as in the request message; empty if the server did not say
+
+
+class NamespaceUnknown(CounterError):
+    pass
+
+
+class NotPermitted(CounterError):
+    pass
+
+
+class Refused(CounterError):
+    pass
+
+
+class TokenExpired(Refused):
+    pass
+
+
+class TokenTooOld(Refused):
+    pass
+
+
+class TokenFromFuture(Refused):
+    pass
+
+
+class WrongRegion(Refused):
+    pass
+
+
+class Unsupported(Refused):
+    pass
+
+
+class Overloaded(CounterError):
+    pass
+
+
+class Unavailable(CounterError):
+    pass
+
+
+class OutcomeUnknown(CounterError):
+    """A write that may or may not have been applied.
+
+    Nothing is lost: `client.settle(error.counter, error.token)` tells which it was, and the same
+    call with `token=error.token` counts once, whatever became of the first one.
+    """
+
+    def __init__(
+        self, message: str, *, token: Token, counter: str, last_error: CounterError | None
+    ) -> None:
+        code = last_error.code if last_error is not None else grpc.StatusCode.UNKNOWN
+        super().__init__(message, reason="OUTCOME_UNKNOWN", code=code)
+        self.token = token
+        self.counter = counter
+        self.last_error = last_error
+
+
+class Internal(CounterError):
+    pass
+
+
+class ClientClosed(CounterError):
+    def __init__(self) -> None:
+        super().__init__(
+            "the client is closed: make a new one, or call it inside its `with` block",
+            reason="CLIENT_CLOSED",
+            code=grpc.StatusCode.CANCELLED,
+        )

@@ -1,0 +1,87 @@
+"""What the SDK's calls on the platform itself give: namespaces and the state of the rollups."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from clients.times import datetime_of
+from clients.values import Cardinality, Strategy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Namespace:
+    name: str
+    id: int  # given at creation, never reused
+    description: str
+    owner: str
+    strategy: Strategy | None  # None: one that this version of the SDK does not know
+    cardinality: Cardinality | None  # likewise
+    max_delta: int
+    cache_ttl_ms: int
+    cache_local_ttl_ms: int
+    dedupe_ttl_ms: int | None  # best_effort only. None: tokens are not remembered
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Namespaces:
+    """All namespaces of one version."""
+
+    version: int
+    applied_at_ns: int | None
+    namespaces: tuple[Namespace, ...]
+
+    @property
+    def applied_at(self) -> datetime | None:
+        """`applied_at_ns` in UTC, rounded down to microseconds."""
+        return datetime_of(self.applied_at_ns)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mistake:
+    """One mistake in a namespace file."""
+
+    path: str
+    line: int  # both count from 1
+    column: int
+    field: str  # like `cache.ttl`; empty when the whole file is meant
+    message: str
+    hint: str  # what to do about it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardStatus:
+    shard: int
+    watermark_ns: int | None  # everything up to here is in this shard's rollups
+    lag_ms: int  # now minus the watermark
+    # Since the worker started.
+    folded_events: int
+    duplicate_events: int
+    conflicting_events: int  # same counter and token, another delta: the first in fold order won
+    last_pass_events: int
+    last_pass_ms: float
+
+    @property
+    def watermark(self) -> datetime | None:
+        """`watermark_ns` in UTC, rounded down to microseconds."""
+        return datetime_of(self.watermark_ns)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RollupStatus:
+    """How far the folding of events into rollups has come."""
+
+    region: str
+    window_ms: int
+    closed_through_ns: int | None  # nothing up to here can be acknowledged any more
+    folded_through_ns: int | None  # everything up to here is in the rollups, in every shard
+    shards: tuple[ShardStatus, ...]
+    problem: str  # what keeps the worker from closing or folding; empty when nothing does
+
+    @property
+    def closed_through(self) -> datetime | None:
+        """`closed_through_ns` in UTC, rounded down to microseconds."""
+        return datetime_of(self.closed_through_ns)
+
+    @property
+    def folded_through(self) -> datetime | None:
+        """`folded_through_ns` in UTC, rounded down to microseconds."""
+        return datetime_of(self.folded_through_ns)

@@ -1,0 +1,1 @@
+"""Decides which namespaces there are: reads them, checks them, and swaps them as one snapshot."""

@@ -1,0 +1,136 @@
+"""What the model found wrong, in the words of somebody who writes YAML."""
+
+import difflib
+import re
+from collections.abc import Collection
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from control_plane.mistakes import listed, quoted
+from control_plane.model import NAME_PATTERN, OWN_ERROR, CacheFields, NamespaceFile
+from control_plane.yaml_tree import Fields, Node, Scalar
+from counter.namespaces import Cardinality, Strategy
+
+_CHOICES = {
+    "strategy": [str(each) for each in Strategy],
+    "cardinality": [str(each) for each in Cardinality],
+}
+_EXAMPLES = {
+    "namespace": "namespace: video_plays",
+    "strategy": "strategy: eventual",
+    "cardinality": "cardinality: medium",
+    "max_delta": "max_delta: 1000",
+    "cache": "cache: {ttl: 5s, local_ttl: 500ms}",
+    "cache.ttl": "ttl: 5s",
+    "cache.local_ttl": "local_ttl: 500ms",
+    "dedupe_ttl": "dedupe_ttl: 10m",
+}
+_NO_VALUE_HINT = "give it one, or remove the line"
+_CLOSE_ENOUGH = 0.6
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """The known name that was most likely meant."""
+    folded = name[:100].lower().replace("-", "_")
+    matches = difflib.get_close_matches(folded, known, n=1, cutoff=_CLOSE_ENOUGH)
+    return matches[0] if matches else None
+
+
+def explain(field: str, error: ErrorDetails, node: Node) -> tuple[str, str]:
+    """Message and hint for an error that the model found at `node`."""
+    kind = error["type"]
+    context: dict[str, Any] = error.get("ctx", {})
+    if kind == "missing":
+        return "is required", f"add a line like '{_EXAMPLES[field]}'"
+    if kind == "extra_forbidden":
+        *section, name = map(str, error["loc"])
+        return "there is no such field", _unknown_hint(".".join(section), name)
+    if kind == OWN_ERROR:
+        return context["message"], context["hint"]
+    if isinstance(node, Scalar) and node.is_null:
+        is_required = "." not in field and NamespaceFile.model_fields[field].is_required()
+        return "has no value", _example_hint(field) if is_required else _NO_VALUE_HINT
+    if not isinstance(node, Scalar):
+        is_what = "a mapping" if isinstance(node, Fields) else "a list"
+        return f"is {is_what}, not {_wanted(field, kind)}", _example_hint(field)
+    match kind:
+        case "enum":
+            return _explain_choice(field, node)
+        case "string_pattern_mismatch":
+            return _explain_name(node)
+        case "string_too_long":
+            longest = context["max_length"]
+            return f"is longer than {longest} characters", f"shorten it to {longest} or less"
+        case "greater_than_equal" | "less_than_equal":
+            fields = NamespaceFile.model_json_schema()["properties"][field]
+            span = f"from {fields['minimum']} to {fields['maximum']}"
+            return f"{quoted(node.text)} is out of range", f"write a number {span}"
+        case "string_unicode":
+            return "holds half a character, a lone surrogate", r"remove \ud800 to \udfff"
+        case "int_type" if field == "max_delta":
+            return _explain_number(node)
+        case "string_type" if field == "namespace" and node.is_number:
+            return _explain_name(node)
+        case "string_type":
+            what = "a number" if node.is_number else "true or false"
+            return f"{quoted(node.text)} is {what} in YAML, not text", f'write "{node.text[:100]}"'
+    return f"{quoted(node.text)} is not {_wanted(field, kind)}", _example_hint(field)
+
+
+def _wanted(field: str, kind: str) -> str:
+    match kind:
+        case "int_type":
+            return "a number" if field == "max_delta" else "a duration"
+        case "enum":
+            return "one word"
+        case "model_type":
+            return "a mapping"
+    return "text"
+
+
+def _example_hint(field: str) -> str:
+    return f"write '{_EXAMPLES[field]}'" if field in _EXAMPLES else 'write it as "text"'
+
+
+def _unknown_hint(section: str, name: str) -> str:
+    known = list(CacheFields.model_fields if section else NamespaceFile.model_fields)
+    if not section and (inner := name.removeprefix("cache.")) in CacheFields.model_fields:
+        return f"it belongs under cache: 'cache: {{{inner}: ...}}'"
+    if section and name in NamespaceFile.model_fields:
+        return f"it belongs at the start of a line, outside of {section}"
+    if (meant := nearest(name, known)) is not None:
+        return f"did you mean {meant}?"
+    return f"the fields{f' of {section}' if section else ''} are {listed(known)}"
+
+
+def _explain_choice(field: str, node: Scalar) -> tuple[str, str]:
+    choices = _CHOICES[field]
+    meant = nearest(node.text, choices)
+    hint = f"did you mean {meant}?" if meant else f"write {listed(choices, 'or')}"
+    return f"{quoted(node.text)} is not a {field}", hint
+
+
+def _explain_name(node: Scalar) -> tuple[str, str]:
+    if not node.text:
+        return "is empty", f"write '{_EXAMPLES['namespace']}'"
+    message = f"{quoted(node.text)} is not a namespace name"
+    rule = "use a to z, 0 to 9, _ and -, with a letter first"
+    usable = re.sub(r"[^a-z0-9_-]+", "_", node.text[:100].lower()).strip("_-")
+    return message, f"{rule}, like {usable}" if re.match(NAME_PATTERN, usable) else rule
+
+
+def _explain_number(node: Scalar) -> tuple[str, str]:
+    text = node.text.strip()
+    if not node.plain and re.fullmatch(r"[-+]?[0-9]{1,20}", text):
+        return f'"{text}" is text, not a number', f"remove the quotes: {text}"
+    if node.is_boolean:
+        return f"{quoted(text)} is true or false in YAML, not a number", "write a whole number"
+    if re.fullmatch(r"0[0-7]+", text):
+        return f"{quoted(text)} may be read as octal", f"write {text.lstrip('0') or '0'}"
+    hint = "write a whole number, in digits only"
+    if node.is_number and len(text) <= 20:
+        plain = text.replace("_", "")
+        if re.fullmatch(r"[0-9]+(\.0*)?(e\+?[0-9]{1,2})?", plain, re.IGNORECASE):
+            hint = f"write {int(float(plain))}"
+    return f"{quoted(text)} is not a whole number in digits", hint

@@ -1,0 +1,5 @@
+"""`python -m tally`: the command `tally`."""
+
+from tally.main import run
+
+run()

@@ -1,0 +1,114 @@
+"""Tally as a child process, reached only as a user would: its command line and its port."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+READY_WITHIN_S = 30.0
+NAMESPACES = {
+    "plays": "namespace: plays\nstrategy: eventual\ncache: {ttl: 200ms, local_ttl: 50ms}\n",
+    "quotas": "namespace: quotas\nstrategy: accurate\n",
+    "large": "namespace: large\nstrategy: eventual\nmax_delta: 9007199254740992\n",
+    "hits": "namespace: hits\nstrategy: best_effort\ndedupe_ttl: 60s\n",
+}
+# Everything happens five times as fast as with the defaults.
+FAST = ("--window", "200ms", "--accept-limit", "1s", "--max-clock-skew", "300ms")
+FAST_CONVERGENCE_S = 0.2 + 1.0 + 0.3
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def write_namespaces(directory: Path, files: dict[str, str] | None = None) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in (files or NAMESPACES).items():
+        (directory / f"{name}.yaml").write_text(text)
+    return directory
+
+
+class TallyProcess:
+    """`tally serve` on a port that stays the same over restarts."""
+
+    def __init__(self, home: Path, *flags: str, run_by: Sequence[str] = ()) -> None:
+        self.data = home / "data"
+        self.namespaces = home / "namespaces"
+        if not self.namespaces.exists():
+            write_namespaces(self.namespaces)
+        self.address = f"127.0.0.1:{free_port()}"
+        self.log = home / "tally.log"
+        self._flags = flags
+        self._run_by = run_by  # a command that runs the command after it, in some other setting
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, wait: bool = True) -> "TallyProcess":
+        command = [*self._run_by, sys.executable, "-m", "tally", "serve"]
+        command += ["--listen", self.address]
+        command += ["--data", str(self.data), "--namespaces", str(self.namespaces), *self._flags]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        if wait:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self) -> None:
+        self.wait_health("", health_pb2.HealthCheckResponse.SERVING)
+
+    def wait_health(self, service: str, wanted: int, within_s: float = READY_WITHIN_S) -> None:
+        ends = time.monotonic() + within_s
+        seen: object = None
+        with grpc.insecure_channel(self.address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service=service)
+            while time.monotonic() < ends:
+                try:
+                    seen = stub.Check(request, timeout=1, wait_for_ready=True).status
+                except grpc.RpcError as error:
+                    seen = error.code()
+                if seen == wanted:
+                    return
+                if self._process is not None and self._process.poll() is not None:
+                    break
+                time.sleep(0.02)
+        raise AssertionError(f"health is {seen}, not {wanted}:\n{self.log.read_text()[-4000:]}")
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def kill(self) -> None:
+        """kill -9: no chance to finish anything."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """A signal; answers with the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+    def end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+def run_tally(*arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tally", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120"},
+        check=False,
+    )

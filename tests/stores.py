@@ -1,0 +1,130 @@
+"""Every backend that Tally's ports run on, and what its tests put into them.
+
+A new backend is one entry in BACKENDS: all contract tests and the worker's tests then run on it.
+"""
+
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from counter.clock import Clock
+from counter.events import Event
+from counter.keys import counter_hash, namespace_prefix
+from counter.segments import Segment, SegmentRef, encode
+from counter.storage.memory import (
+    MemoryBestEffortCounters,
+    MemoryCountCache,
+    MemoryEventLog,
+    MemoryLedger,
+    MemoryNamespaceStore,
+    MemoryRollupStore,
+)
+from counter.storage.ports import (
+    BestEffortCounters,
+    CountCache,
+    EventLog,
+    FoldCommit,
+    Ledger,
+    NamespaceStore,
+    RollupStore,
+)
+from counter.storage.sqlite import (
+    Database,
+    SqliteEventLog,
+    SqliteFoldCommit,
+    SqliteLedger,
+    SqliteNamespaceStore,
+    SqliteRollupStore,
+)
+from counter.storage.stepwise import StepwiseFoldCommit
+
+REGION = "test"
+ENTRIES_MAX = 1_000  # of the bounded stores; small, so that tests reach it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    event_log: EventLog
+    ledger: Ledger
+    rollup_store: RollupStore
+    fold_commit: FoldCommit
+    count_cache: CountCache
+    best_effort_counters: BestEffortCounters
+    namespace_store: NamespaceStore
+
+
+@asynccontextmanager
+async def memory(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
+    ledger, rollup_store = MemoryLedger(clock), MemoryRollupStore()
+    yield Stores(
+        event_log=MemoryEventLog(ledger),
+        ledger=ledger,
+        rollup_store=rollup_store,
+        fold_commit=StepwiseFoldCommit(ledger, rollup_store),
+        count_cache=MemoryCountCache(entries_max=ENTRIES_MAX, monotonic_ns=clock.now_ns),
+        best_effort_counters=MemoryBestEffortCounters(
+            counters_max=ENTRIES_MAX, tokens_max=ENTRIES_MAX, monotonic_ns=clock.now_ns
+        ),
+        namespace_store=MemoryNamespaceStore(),
+    )
+
+
+@asynccontextmanager
+async def sqlite(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
+    """The embedded product: SQLite, and in memory what may be lost."""
+    database = Database(directory)
+    try:
+        yield sqlite_stores(database, clock)
+    finally:
+        await database.close()
+    # Nothing leaked: no thread is left, and the file can be opened again.
+    assert not [each for each in threading.enumerate() if each.name == "sqlite-writer"]
+    again = Database(directory)
+    await again.close()
+
+
+def sqlite_stores(database: Database, clock: Clock) -> Stores:
+    ledger = SqliteLedger(database, clock, region=REGION)
+    rollup_store = SqliteRollupStore(database, region=REGION)
+    return Stores(
+        event_log=SqliteEventLog(database, clock, region=REGION),
+        ledger=ledger,
+        rollup_store=rollup_store,
+        fold_commit=SqliteFoldCommit(database, ledger, rollup_store),
+        count_cache=MemoryCountCache(entries_max=ENTRIES_MAX, monotonic_ns=clock.now_ns),
+        best_effort_counters=MemoryBestEffortCounters(
+            counters_max=ENTRIES_MAX, tokens_max=ENTRIES_MAX, monotonic_ns=clock.now_ns
+        ),
+        namespace_store=SqliteNamespaceStore(database),
+    )
+
+
+Backend = Callable[[Path, Clock], AbstractAsyncContextManager[Stores]]
+
+BACKENDS: dict[str, Backend] = {"memory": memory, "sqlite": sqlite}
+
+
+def segment(
+    events: Sequence[Event],
+    *,
+    window: int,
+    shard: int = 0,
+    namespace_id: int = 1,
+    segment_id: bytes | None = None,
+) -> Segment:
+    ref = SegmentRef(
+        window=window,
+        namespace_id=namespace_id,
+        segment_id=segment_id or secrets.token_bytes(16),
+        event_count=len(events),
+        shard=shard,
+        lane=0,
+    )
+    return Segment(ref, encode(events))
+
+
+def shard_of(namespace_id: int, counter: str, shards: int) -> int:
+    return counter_hash(namespace_prefix(namespace_id), counter) % shards

@@ -1,0 +1,224 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control_plane.loader import FILE_BYTES_MAX, FILES_MAX, load_directory, load_files
+from control_plane.model import NamespaceFile
+from counter.namespaces import (
+    CACHE_TTL_MS_MAX,
+    MAX_DELTA_LIMIT,
+    Cardinality,
+    Definition,
+    Strategy,
+)
+
+EXAMPLES = Path(__file__).parents[3] / "configs" / "namespaces"
+FULL = """\
+namespace: plays
+description: Plays per title
+owner: "42"
+strategy: eventual
+cardinality: high
+max_delta: 1000
+cache: {ttl: 2m, local_ttl: 1500ms}
+"""
+
+
+def load_one(text: str, name: str = "plays.yaml") -> Definition:
+    loaded = load_files({name: text})
+    assert loaded.mistakes == ()
+    (definition,) = loaded.definitions
+    return definition
+
+
+def messages(text: str | bytes, path: str = "plays.yaml") -> list[str]:
+    return [str(each) for each in load_files({path: text}).mistakes]
+
+
+def test_all_fields() -> None:
+    assert load_one(FULL) == Definition(
+        name="plays",
+        strategy=Strategy.EVENTUAL,
+        description="Plays per title",
+        owner="42",
+        cardinality=Cardinality.HIGH,
+        max_delta=1_000,
+        cache_ttl_ms=120_000,
+        cache_local_ttl_ms=1_500,
+    )
+
+
+def test_only_name_and_strategy_are_required() -> None:
+    expected = Definition(name="plays", strategy=Strategy.ACCURATE)
+    assert load_one("namespace: plays\nstrategy: accurate\n") == expected
+    assert load_one("{namespace: plays, strategy: accurate}") == expected
+    assert load_one('"namespace": "plays"\r\n"strategy": "accurate"\r\n') == expected
+    assert load_one("\ufeff---\nnamespace: plays\nstrategy: accurate\n...\n") == expected
+    assert load_one("namespace: plays\nstrategy: accurate", "some/where/plays.yml") == expected
+
+
+def test_dedupe_ttl_of_best_effort() -> None:
+    text = "namespace: plays\ndedupe_ttl: 10m\nstrategy: best_effort\n"
+    assert load_one(text).dedupe_ttl_ms == 600_000
+
+
+@pytest.mark.parametrize(
+    ("cache", "ttl_ms", "local_ttl_ms"),
+    [
+        ("{ttl: 0s}", 0, 0),  # no cache at all: the default local_ttl does not stand in the way
+        ("{ttl: 100ms}", 100, 100),
+        ("{ttl: 1h, local_ttl: 1h}", CACHE_TTL_MS_MAX, CACHE_TTL_MS_MAX),
+        ("{local_ttl: 0ms}", 5_000, 0),
+        ("{}", 5_000, 500),
+    ],
+)
+def test_cache_durations(cache: str, ttl_ms: int, local_ttl_ms: int) -> None:
+    definition = load_one(f"namespace: plays\nstrategy: eventual\ncache: {cache}\n")
+    assert (definition.cache_ttl_ms, definition.cache_local_ttl_ms) == (ttl_ms, local_ttl_ms)
+
+
+def test_limits_are_allowed_themselves() -> None:
+    name = "a" * 64
+    text = f"namespace: {name}\nstrategy: eventual\nmax_delta: {MAX_DELTA_LIMIT}\n"
+    assert load_one(text, f"{name}.yaml").max_delta == MAX_DELTA_LIMIT
+    padded = FULL + "#" * (FILE_BYTES_MAX - len(FULL))
+    assert load_one(padded).name == "plays"
+    assert messages(padded + "#") == [
+        "plays.yaml:1:1: the file is larger than 64 KiB (is this a namespace file? Shorten it)"
+    ]
+
+
+def test_positions_of_fields_are_kept() -> None:
+    source = load_files({"plays.yaml": FULL}).sources["plays"]
+    assert source.position("cardinality") == (5, 14)
+    assert source.position("dedupe_ttl") == source.position("namespace") == (1, 12)
+
+
+def test_the_same_path_twice_is_the_same_namespace_twice() -> None:
+    loaded = load_files([("plays.yaml", FULL), ("plays.yaml", FULL)])
+    assert loaded.definitions == ()
+    assert [each.field for each in loaded.mistakes] == ["namespace"]
+
+
+def test_suffix_must_be_yaml() -> None:
+    (line,) = messages(FULL, "plays.txt")
+    assert "'plays' is in a file named 'plays.txt'" in line
+
+
+@pytest.mark.parametrize("opener", ["[", "{", "- ", "? ", "[\n"])
+def test_deep_nesting_is_refused_fast(opener: str) -> None:
+    (line,) = messages(opener * (FILE_BYTES_MAX // len(opener)))
+    assert "nested too deeply" in line
+
+
+def test_many_values_are_refused() -> None:
+    (line,) = messages("namespace: [" + "a," * 10_000 + "]")
+    assert "far too many values" in line
+
+
+def test_examples_are_valid_and_show_each_strategy() -> None:
+    loaded = load_directory(EXAMPLES)
+    assert loaded.mistakes == ()
+    assert {each.strategy for each in loaded.definitions} == set(Strategy)
+    text = "".join(each.read_text() for each in EXAMPLES.glob("*.yaml"))
+    for field in NamespaceFile.model_fields:
+        assert f"{field}:" in text, f"no example shows {field}"
+
+
+def test_schema_is_in_the_words_of_the_file() -> None:
+    schema = NamespaceFile.model_json_schema()
+    assert schema["required"] == ["namespace", "strategy"]
+    assert schema["additionalProperties"] is False
+    assert all(each.get("description") for each in schema["properties"].values())
+    ttl = schema["$defs"]["CacheFields"]["properties"]["ttl"]
+    assert (ttl["type"], ttl["default"]) == ("string", "5s")
+    assert schema["properties"]["dedupe_ttl"]["type"] == "string"
+
+
+class TestDirectory:
+    def test_only_namespace_files_directly_in_it(self, tmp_path: Path) -> None:
+        (tmp_path / "plays.yaml").write_text(FULL)
+        (tmp_path / "deeper").mkdir()
+        for ignored in (
+            ".plays.yaml.swp",
+            ".hidden.yaml",
+            "#plays.yaml#",
+            "plays.yaml~",
+            "~plays.yaml",
+            "notes.txt",
+            "deeper/other.yaml",
+        ):
+            (tmp_path / ignored).write_text("not: a namespace")
+        loaded = load_directory(tmp_path)
+        assert loaded.mistakes == ()
+        assert [each.name for each in loaded.definitions] == ["plays"]
+        assert loaded.origin == str(tmp_path)
+
+    def test_missing(self, tmp_path: Path) -> None:
+        (only,) = load_directory(tmp_path / "nowhere").mistakes
+        assert only.path == str(tmp_path / "nowhere")
+        assert only.message == "the directory cannot be read: No such file or directory"
+
+    def test_is_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "plays.yaml").write_text(FULL)
+        (only,) = load_directory(tmp_path / "plays.yaml").mistakes
+        assert only.message == "the directory cannot be read: Not a directory"
+
+    def test_what_cannot_be_read_is_a_mistake_beside_the_others(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").mkdir()
+        os.mkfifo(tmp_path / "b.yaml")
+        (tmp_path / "c.yaml").symlink_to(tmp_path / "nowhere")
+        (tmp_path / "d.yaml").write_text("namespace: d\n")
+        (tmp_path / "plays.yaml").write_text(FULL)
+        loaded = load_directory(tmp_path)
+        assert [(Path(each.path).name, each.message) for each in loaded.mistakes] == [
+            ("a.yaml", "not a regular file"),
+            ("b.yaml", "not a regular file"),
+            ("c.yaml", "the link leads nowhere"),
+            ("d.yaml", "is required"),
+        ]
+        assert [each.name for each in loaded.definitions] == ["plays"]
+
+    def test_read_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "plays.yaml").write_text(FULL)
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "open", refuse)
+        (only,) = load_directory(tmp_path).mistakes
+        assert only.message == "the file cannot be read: Permission denied"
+
+    def test_too_many_files(self, tmp_path: Path) -> None:
+        for number in range(FILES_MAX + 1):
+            (tmp_path / f"n{number}.yaml").touch()
+        (only,) = load_directory(tmp_path).mistakes
+        assert only.message == "1001 namespace files, and the limit is 1000"
+
+
+_LINES = FULL.splitlines(keepends=True)
+_SIGNS = [*"[]{}:,-?&*!|>'\"%@`#~\t\n \\\r\0\x85", "---\n", "...\n", "<<", "\\U", "\\x", "!!int"]
+_WORDS = ["strategy", "cache", "ttl", "5s", "max_delta: ", "0x", "cache: {", "dedupe_ttl: "]
+_PIECES = st.sampled_from([*_LINES, *_SIGNS, *_WORDS])
+
+
+@given(st.one_of(st.text(), st.binary(), st.lists(_PIECES, max_size=30).map("".join)))
+def test_any_content_gives_a_definition_or_mistakes(content: str | bytes) -> None:
+    loaded = load_files({"plays.yaml": content})
+    assert bool(loaded.definitions) != bool(loaded.mistakes)
+    for each in loaded.mistakes:
+        assert each.line >= 1
+        assert each.column >= 1
+        assert each.message
+        assert "\n" not in str(each)
+        str(each).encode()  # can be printed and sent
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a.yaml", "b.yaml", "c.yml"]), _PIECES), max_size=4))
+def test_any_files_together(files: list[tuple[str, str]]) -> None:
+    loaded = load_files(files)
+    assert len(loaded.definitions) + len({each.path for each in loaded.mistakes}) <= len(files)
+    assert bool(files) == bool(loaded.definitions or loaded.mistakes)

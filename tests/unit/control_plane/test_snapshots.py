@@ -1,0 +1,426 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from control_plane.snapshots import APPLY_ATTEMPTS_MAX, Snapshots
+from counter.clock import ManualClock
+from counter.errors import SetupError, StoreUnavailable
+from counter.namespaces import EMPTY, Definition, Snapshot, Strategy, next_snapshot
+from counter.storage.memory.namespace_store import MemoryNamespaceStore
+
+DEADLINE_S = 15
+
+
+def write(directory: Path, name: str, rest: str = "", *, strategy: str = "eventual") -> None:
+    (directory / f"{name}.yaml").write_text(f"namespace: {name}\nstrategy: {strategy}\n{rest}")
+
+
+def make(store: MemoryNamespaceStore, directory: Path) -> Snapshots:
+    return Snapshots(store=store, directory=directory, clock=ManualClock())
+
+
+@pytest.fixture
+def store() -> MemoryNamespaceStore:
+    return MemoryNamespaceStore()
+
+
+@pytest.fixture
+async def snapshots(store: MemoryNamespaceStore, tmp_path: Path) -> Snapshots:
+    """Started, with the namespaces a and b."""
+    write(tmp_path, "a")
+    write(tmp_path, "b")
+    started = make(store, tmp_path)
+    await started.start()
+    return started
+
+
+class TestStart:
+    async def test_first_start_gives_ids(self, snapshots: Snapshots) -> None:
+        assert snapshots.current.version == 1
+        assert snapshots.current.applied_at_ns == ManualClock().now_ns()
+        assert {each.name: each.id for each in snapshots.current.namespaces.values()} == {
+            "a": 1,
+            "b": 2,
+        }
+
+    async def test_first_start_on_a_bad_directory_lists_all_mistakes(
+        self, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        write(tmp_path, "a", "max_delta: 0\n")
+        write(tmp_path, "b", strategy="Eventual")
+        with pytest.raises(SetupError) as raised:
+            await make(store, tmp_path).start()
+        assert raised.value.message.splitlines()[1:] == [
+            f"{tmp_path}/a.yaml:3:12: max_delta: '0' is out of range "
+            "(write a number from 1 to 9007199254740992)",
+            f"{tmp_path}/b.yaml:2:11: strategy: 'Eventual' is not a strategy "
+            "(did you mean eventual?)",
+        ]
+        assert await store.latest() is None
+
+    async def test_later_start_on_a_bad_directory_serves_the_last_good_version(
+        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        write(tmp_path, "b", "max_delta: 0\n")
+        again = make(store, tmp_path)
+        with capture_logs() as logs:
+            await again.start()
+        assert again.current == snapshots.current
+        assert [each.field for each in again.mistakes] == ["max_delta"]
+        assert [each["action"] for each in logs] == ["namespace_mistake", "namespaces_kept"]
+
+    async def test_start_without_the_directory_serves_the_last_good_version(
+        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        again = make(store, tmp_path / "nowhere")
+        await again.start()
+        assert again.current == snapshots.current
+        assert again.mistakes
+
+    async def test_restart_without_a_change_is_no_new_version(
+        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        again = make(store, tmp_path)
+        await again.start()
+        assert again.current == snapshots.current
+
+    async def test_restart_with_a_change_keeps_ids(
+        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        write(tmp_path, "aa")
+        again = make(store, tmp_path)
+        await again.start()
+        assert again.current.version == 2
+        assert {each.name: each.id for each in again.current.namespaces.values()} == {
+            "a": 1,
+            "aa": 3,
+            "b": 2,
+        }
+
+    async def test_stored_version_that_is_refused_does_not_matter_once_the_directory_is_good(
+        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        def refuse_b(snapshot: Snapshot) -> None:
+            if "b" in snapshot.namespaces:
+                raise SetupError("b needs a cache")
+
+        refusing = make(store, tmp_path)
+        refusing.subscribe(refuse_b)
+        with pytest.raises(SetupError, match="b needs a cache"):
+            await refusing.start()
+        (tmp_path / "b.yaml").unlink()
+        await refusing.start()
+        assert set(refusing.current.namespaces) == {"a"}
+
+
+class TestReload:
+    async def test_version_goes_up_only_on_a_change(
+        self, snapshots: Snapshots, tmp_path: Path
+    ) -> None:
+        before = snapshots.current
+        (tmp_path / "a.yaml").write_text("# a comment\nstrategy: eventual\nnamespace: a\n")
+        assert await snapshots.reload() == ()
+        assert snapshots.current is before
+        write(tmp_path, "a", "max_delta: 7\n")
+        assert await snapshots.reload() == ()
+        assert snapshots.current.version == 2
+        assert snapshots.current.namespaces["a"].max_delta == 7
+        assert snapshots.current.namespaces["a"].id == before.namespaces["a"].id
+        assert before.namespaces["a"].max_delta == 1_000_000
+
+    async def test_created_again_is_another_id(
+        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        (tmp_path / "b.yaml").unlink()
+        await snapshots.reload()
+        assert set(snapshots.current.namespaces) == {"a"}
+        write(tmp_path, "b")
+        with capture_logs() as logs:
+            await snapshots.reload()
+        assert snapshots.current.namespaces["b"].id == 3
+        assert await store.latest() == snapshots.current
+        assert logs[-1]["action"] == "namespaces_applied"
+        assert (logs[-1]["created"], logs[-1]["changed"], logs[-1]["deleted"]) == (["b"], [], [])
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda directory: write(directory, "b", "max_delta: 0\n"),
+            lambda directory: (directory / "b.yaml").write_text("namespace: b\nstrat"),
+            lambda directory: (directory / "b.yaml").write_text(""),
+            lambda directory: write(directory, "b", "cardinality: low\n"),
+            lambda directory: write(directory, "b", strategy="best_effort"),
+            lambda directory: [each.unlink() for each in directory.iterdir()],
+        ],
+        ids=["range", "half", "empty", "cardinality", "strategy", "no-files"],
+    )
+    async def test_bad_directory_changes_nothing(
+        self,
+        snapshots: Snapshots,
+        store: MemoryNamespaceStore,
+        tmp_path: Path,
+        spoil: Callable[[Path], object],
+    ) -> None:
+        before = snapshots.current
+        write(tmp_path, "a", "max_delta: 7\n")  # good in itself, but not applied alone
+        spoil(tmp_path)
+        mistakes = await snapshots.reload()
+        assert mistakes
+        assert snapshots.mistakes == mistakes
+        assert snapshots.current is before
+        assert await store.latest() is before
+
+    async def test_replacing_every_namespace_is_refused(
+        self, snapshots: Snapshots, tmp_path: Path
+    ) -> None:
+        for name in ("a", "b"):
+            (tmp_path / f"{name}.yaml").unlink()
+        write(tmp_path, "c")
+        (only,) = await snapshots.reload()
+        assert only.path == str(tmp_path)
+        assert only.message == "would remove every live namespace: a and b"
+
+    async def test_each_mistake_is_logged_once(self, snapshots: Snapshots, tmp_path: Path) -> None:
+        with capture_logs() as logs:
+            write(tmp_path, "b", "max_delta: 0\n")
+            await snapshots.reload()
+            await snapshots.reload()
+            write(tmp_path, "a", "max_delta: 0\n")
+            await snapshots.reload()
+            write(tmp_path, "a")
+            write(tmp_path, "b")
+            await snapshots.reload()
+        assert [each["action"] for each in logs] == [
+            "namespace_mistake",
+            "namespace_mistake",
+            "namespaces_valid",
+        ]
+        assert logs[0]["mistake"].startswith(f"{tmp_path}/b.yaml:3:12: max_delta: ")
+        assert logs[1]["mistake"].startswith(f"{tmp_path}/a.yaml:3:12: max_delta: ")
+        assert snapshots.mistakes == ()
+
+    async def test_check_sees_a_snapshot_first_and_may_refuse_it(
+        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        before = snapshots.current
+        seen: list[int] = []
+
+        def refuse(snapshot: Snapshot) -> None:
+            seen.append(snapshot.version)
+            assert snapshots.current is before
+            raise SetupError("c needs a cache that this server does not have")
+
+        snapshots.subscribe(refuse)
+        write(tmp_path, "c")
+        (only,) = await snapshots.reload()
+        assert only.message == "c needs a cache that this server does not have"
+        assert seen == [2]
+        assert snapshots.current is before
+        assert await store.latest() is before
+
+    async def test_lost_race_starts_again_from_the_winner(
+        self, snapshots: Snapshots, tmp_path: Path, store: MemoryNamespaceStore
+    ) -> None:
+        write(tmp_path, "c")
+        other = [
+            *snapshots.current.namespaces.values(),
+            Definition(name="d", strategy=Strategy.EVENTUAL),
+        ]
+        winner = next_snapshot(snapshots.current, other, applied_at_ns=5)
+        raced = RacedStore(store, [winner])
+        racing = make(raced, tmp_path)  # type: ignore[arg-type]
+        racing.current = snapshots.current
+        assert await racing.reload() == ()
+        assert racing.current.version == 3
+        assert racing.current.namespaces["c"].id == 4  # d had 3, and it is not given again
+
+    async def test_races_are_bounded(
+        self, snapshots: Snapshots, tmp_path: Path, store: MemoryNamespaceStore
+    ) -> None:
+        write(tmp_path, "c")
+        winners: list[Snapshot] = []
+        latest = snapshots.current
+        for number in range(APPLY_ATTEMPTS_MAX):
+            definitions = [
+                *snapshots.current.namespaces.values(),
+                Definition(name=f"n{number}", strategy=Strategy.EVENTUAL),
+            ]
+            latest = next_snapshot(latest, definitions, applied_at_ns=5)
+            winners.append(latest)
+        racing = make(RacedStore(store, winners), tmp_path)  # type: ignore[arg-type]
+        racing.current = snapshots.current
+        with pytest.raises(StoreUnavailable, match="another process"):
+            await racing.reload()
+        assert racing.current is snapshots.current
+        assert await racing.reload() == ()
+
+    async def test_store_failure_changes_nothing_and_can_be_repeated(
+        self, snapshots: Snapshots, tmp_path: Path, store: MemoryNamespaceStore
+    ) -> None:
+        failing = FailingStore(store)
+        changing = make(failing, tmp_path)  # type: ignore[arg-type]
+        await changing.start()
+        before = changing.current
+        write(tmp_path, "c")
+        failing.fails_after_write = True
+        with pytest.raises(StoreUnavailable):
+            await changing.reload()
+        assert changing.current is before
+        failing.fails_after_write = False
+        assert await changing.reload() == ()
+        assert (changing.current.version, set(changing.current.namespaces)) == (2, {"a", "b", "c"})
+
+
+class RacedStore:
+    """Another process stores its version just before each of the first puts."""
+
+    def __init__(self, store: MemoryNamespaceStore, winners: list[Snapshot]) -> None:
+        self._store = store
+        self._winners = winners
+
+    async def latest(self) -> Snapshot | None:
+        return await self._store.latest()
+
+    async def put(self, snapshot: Snapshot) -> bool:
+        if self._winners:
+            assert await self._store.put(self._winners.pop(0))
+        return await self._store.put(snapshot)
+
+
+class FailingStore:
+    def __init__(self, store: MemoryNamespaceStore) -> None:
+        self._store = store
+        self.fails_after_write = False
+        self.is_down = False
+
+    async def latest(self) -> Snapshot | None:
+        if self.is_down:
+            raise StoreUnavailable("the store is down")
+        return await self._store.latest()
+
+    async def put(self, snapshot: Snapshot) -> bool:
+        stored = await self._store.put(snapshot)
+        if self.fails_after_write:
+            raise StoreUnavailable("the store did not answer in time")
+        return stored
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - files and threads set no event
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def watching(snapshots: Snapshots) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(snapshots.watch(stop, poll_ms=500, settle_ms=50))
+    try:
+        yield
+    finally:
+        stop.set()
+        async with asyncio.timeout(DEADLINE_S):
+            await task
+
+
+class TestWatch:
+    async def test_change_is_picked_up(self, snapshots: Snapshots, tmp_path: Path) -> None:
+        async with watching(snapshots):
+            write(tmp_path, "c")
+            await until(lambda: "c" in snapshots.current.namespaces)
+            (tmp_path / "c.yaml").unlink()
+            await until(lambda: "c" not in snapshots.current.namespaces)
+
+    async def test_write_and_rename(self, snapshots: Snapshots, tmp_path: Path) -> None:
+        async with watching(snapshots):
+            temporary = tmp_path / ".a.yaml.tmp"
+            temporary.write_text("namespace: a\nstrategy: accurate\n")
+            temporary.rename(tmp_path / "a.yaml")
+            await until(lambda: snapshots.current.namespaces["a"].strategy is Strategy.ACCURATE)
+        assert snapshots.current.version == 2
+
+    async def test_change_before_the_watch_began(
+        self, snapshots: Snapshots, tmp_path: Path
+    ) -> None:
+        write(tmp_path, "c")
+        async with watching(snapshots):
+            await until(lambda: "c" in snapshots.current.namespaces)
+
+    async def test_half_written_file_keeps_the_old_snapshot_until_it_is_whole(
+        self, snapshots: Snapshots, tmp_path: Path
+    ) -> None:
+        async with watching(snapshots):
+            with (tmp_path / "a.yaml").open("w") as stream:
+                stream.write("namespace: a\nstrat")
+                stream.flush()
+                await until(lambda: bool(snapshots.mistakes))
+                assert snapshots.current.version == 1
+                stream.write("egy: accurate\n")
+            await until(lambda: snapshots.current.version == 2)
+            assert snapshots.mistakes == ()
+        assert snapshots.current.namespaces["a"].strategy is Strategy.ACCURATE
+
+    async def test_directory_that_is_moved_away_and_put_back(
+        self, snapshots: Snapshots, tmp_path: Path, store: MemoryNamespaceStore
+    ) -> None:
+        directory = tmp_path / "namespaces"
+        directory.mkdir()
+        write(directory, "a")
+        moved = make(store, directory)
+        await moved.start()
+        async with watching(moved):
+            directory.rename(tmp_path / "away")
+            await until(lambda: bool(moved.mistakes))
+            assert set(moved.current.namespaces) == {"a"}
+            directory.mkdir()
+            write(directory, "a")
+            await until(lambda: not moved.mistakes)
+            write(directory, "d")
+            await until(lambda: "d" in moved.current.namespaces)
+
+    async def test_without_file_notices_it_polls(
+        self, snapshots: Snapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def no_notices(*_: object, **__: object) -> AsyncIterator[None]:
+            raise OSError("inotify watch limit reached")
+            yield
+
+        monkeypatch.setattr("control_plane.watch.awatch", no_notices)
+        with capture_logs() as logs:
+            async with watching(snapshots):
+                await until(lambda: bool(logs))
+                write(tmp_path, "c")
+                await until(lambda: "c" in snapshots.current.namespaces)
+        assert [each["action"] for each in logs] == ["namespaces_polled", "namespaces_applied"]
+
+    async def test_store_that_is_down_is_tried_again(
+        self, store: MemoryNamespaceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("control_plane.snapshots.RETRY_MS", 20)
+        write(tmp_path, "a")
+        failing = FailingStore(store)
+        snapshots = make(failing, tmp_path)  # type: ignore[arg-type]
+        await snapshots.start()
+        failing.is_down = True
+        write(tmp_path, "c")
+        with capture_logs() as logs:
+            async with watching(snapshots):
+                await until(lambda: bool(logs))
+                failing.is_down = False
+                await until(lambda: "c" in snapshots.current.namespaces)
+        assert logs[0]["action"] == "namespaces_not_stored"
+
+    async def test_stop_set_by_others_is_left_alone_on_cancel(self, snapshots: Snapshots) -> None:
+        stop = asyncio.Event()
+        task = asyncio.create_task(snapshots.watch(stop, poll_ms=200, settle_ms=10))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(task, 0.3)
+        assert not stop.is_set()
+
+
+def test_before_the_start_nothing_is_there(tmp_path: Path) -> None:
+    assert make(MemoryNamespaceStore(), tmp_path).current is EMPTY

@@ -1,0 +1,246 @@
+"""A real gRPC server that follows a script, and the command line run against it."""
+
+import contextlib
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue, UInt32Value
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+from counter import errors
+from counter.rpc.status import code_of, status_of
+from counter.v1 import counter_service_pb2 as pb
+from counter.v1 import counter_service_pb2_grpc as pb_grpc
+from counter.v1 import namespace_service_pb2 as namespace_pb
+from counter.v1 import namespace_service_pb2_grpc as namespace_pb_grpc
+from counter.v1 import rollup_service_pb2 as rollup_pb
+from counter.v1 import rollup_service_pb2_grpc as rollup_pb_grpc
+from tally.main import main
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def table(self) -> list[list[str]]:
+        return [line.split("\t") for line in self.out.splitlines()]
+
+
+class Script(pb_grpc.CounterServiceServicer):
+    """Counters in a dictionary, and errors where a test asks for them."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.counts: dict[str, int] = {}
+        self.epochs: dict[str, int] = {}
+        self.tokens: set[tuple[str, str, int]] = set()
+        self.requests: list[Any] = []
+        self.token_statuses = [pb.TOKEN_STATUS_APPLIED]
+        self.health = dict.fromkeys(("", "counter.v1.CounterService"), 1)
+        # Asked before each add with its counter; an error that it gives is the answer.
+        self.refuse: Callable[[str, pb.IdempotencyToken], errors.TallyError | None] = (
+            lambda counter, token: None
+        )
+        # Instead of every answer, until a test says otherwise.
+        self.failure: errors.TallyError | None = None
+
+    def _abort(self, context: grpc.ServicerContext, error: errors.TallyError) -> None:
+        status: status_pb2.Status = status_of(error)
+        context.abort_with_status(rpc_status.to_status(status))
+
+    def _start(self, request: Any, context: grpc.ServicerContext) -> None:
+        self.requests.append(request)
+        if self.failure is not None:
+            self._abort(context, self.failure)
+        if request.namespace != "plays":
+            self._abort(
+                context, errors.NamespaceUnknown(f"there is no namespace {request.namespace!r}")
+            )
+
+    def _add(self, counter: str, delta: int, token: pb.IdempotencyToken) -> bool:
+        key = (counter, token.token, token.generation_time.ToNanoseconds())
+        duplicate = key in self.tokens
+        if not duplicate:
+            self.tokens.add(key)
+            self.counts[counter] = self.counts.get(counter, 0) + delta
+        return duplicate
+
+    def _value(self, counter: str) -> pb.CountValue:
+        value = pb.CountValue(
+            count=self.counts.get(counter, 0),
+            epoch=self.epochs.get(counter, 0),
+            strategy=pb.STRATEGY_EVENTUAL,
+            source=pb.SOURCE_ROLLUP,
+        )
+        value.complete_through.FromNanoseconds(time.time_ns() - 6_200_000_000)
+        return value
+
+    def AddCount(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        refused = self.refuse(request.counter_name, request.idempotency_token)
+        if refused is not None:
+            self._abort(context, refused)
+        duplicate = self._add(request.counter_name, request.delta, request.idempotency_token)
+        return pb.AddCountResponse(idempotency_token=request.idempotency_token, duplicate=duplicate)
+
+    def AddAndGetCount(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        duplicate = self._add(request.counter_name, request.delta, request.idempotency_token)
+        return pb.AddAndGetCountResponse(
+            idempotency_token=request.idempotency_token,
+            duplicate=duplicate,
+            value=self._value(request.counter_name),
+        )
+
+    def GetCount(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        return pb.GetCountResponse(value=self._value(request.counter_name))
+
+    def ClearCount(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        self.counts[request.counter_name] = 0
+        self.epochs[request.counter_name] = self.epochs.get(request.counter_name, 0) + 1
+        return pb.ClearCountResponse(idempotency_token=request.idempotency_token)
+
+    def BatchAddCount(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        outcomes = []
+        for item in request.items:
+            refused = self.refuse(item.counter_name, item.idempotency_token)
+            if refused is None:
+                duplicate = self._add(item.counter_name, item.delta, item.idempotency_token)
+                outcomes.append(pb.AddCountOutcome(duplicate=duplicate))
+            else:
+                outcome = pb.AddCountOutcome(
+                    code=code_of(refused), reason=refused.reason, message=refused.message
+                )
+                if refused.server_time_ns is not None:
+                    outcome.server_time.FromNanoseconds(refused.server_time_ns)
+                outcomes.append(outcome)
+        return pb.BatchAddCountResponse(outcomes=outcomes)
+
+    def BatchGetCount(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        return pb.BatchGetCountResponse(
+            values=[self._value(counter) for counter in request.counter_name]
+        )
+
+    def GetTokenStatus(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        status = (
+            self.token_statuses.pop(0) if len(self.token_statuses) > 1 else self.token_statuses[0]
+        )
+        return pb.GetTokenStatusResponse(status=status)
+
+
+class Namespaces(namespace_pb_grpc.NamespaceServiceServicer):
+    def ListNamespaces(self, request, context):  # type: ignore[no-untyped-def]
+        answer = namespace_pb.ListNamespacesResponse(version=7)
+        answer.applied_at.FromNanoseconds(1_700_000_000_000_000_000)
+        plays = answer.namespaces.add(
+            name="plays",
+            id=3,
+            owner="playback-team",
+            strategy=pb.STRATEGY_EVENTUAL,
+            cardinality=namespace_pb.CARDINALITY_HIGH,
+            max_delta=1_000_000,
+        )
+        plays.cache.ttl.FromMilliseconds(5_000)
+        plays.cache.local_ttl.FromMilliseconds(500)
+        return answer
+
+
+class Rollups(rollup_pb_grpc.RollupServiceServicer):
+    def __init__(self) -> None:
+        self.problem = ""
+
+    def GetRollupStatus(self, request, context):  # type: ignore[no-untyped-def]
+        answer = rollup_pb.GetRollupStatusResponse(region="local", problem=self.problem)
+        now_ns = time.time_ns()
+        answer.window.FromMilliseconds(1_000)
+        answer.closed_through.FromNanoseconds(now_ns - 6_000_000_000)
+        answer.folded_through.FromNanoseconds(now_ns - 7_000_000_000)
+        for shard, lag_ms in enumerate((6_100, 7_300)):
+            each = answer.shards.add(shard=shard, folded_events=10, last_pass_events=5)
+            each.watermark.FromNanoseconds(now_ns - lag_ms * 1_000_000)
+            each.lag.FromMilliseconds(lag_ms)
+        return answer
+
+
+def _health_handler(script: Script) -> grpc.GenericRpcHandler:
+    def check(request: StringValue, context: grpc.ServicerContext) -> UInt32Value:
+        return UInt32Value(value=script.health.get(request.value, 1))
+
+    return grpc.method_handlers_generic_handler(
+        "grpc.health.v1.Health",
+        {
+            "Check": grpc.unary_unary_rpc_method_handler(
+                check,
+                request_deserializer=StringValue.FromString,
+                response_serializer=UInt32Value.SerializeToString,
+            )
+        },
+    )
+
+
+@pytest.fixture
+def rollups() -> Rollups:
+    return Rollups()
+
+
+@pytest.fixture
+def script(rollups: Rollups, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    """The scripted server, running, and named by TALLY_SERVER."""
+    script = Script()
+    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    pb_grpc.add_CounterServiceServicer_to_server(script, server)
+    namespace_pb_grpc.add_NamespaceServiceServicer_to_server(Namespaces(), server)
+    rollup_pb_grpc.add_RollupServiceServicer_to_server(rollups, server)
+    server.add_generic_rpc_handlers((_health_handler(script),))
+    script.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    monkeypatch.setenv("TALLY_SERVER", script.address)
+    yield script
+    server.stop(grace=None).wait()
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address at which nothing listens, kept from others by holding it without listening."""
+    import socket
+
+    with contextlib.closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+@pytest.fixture
+def tally(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ran]:
+    """Runs a command line in this process, with its output going to no terminal."""
+
+    def run(*arguments: str, stdin: str = "") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        capsys.readouterr()
+        code = main(list(arguments))
+        captured = capsys.readouterr()
+        return Ran(code=code, out=captured.out, err=captured.err)
+
+    return run

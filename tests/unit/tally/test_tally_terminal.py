@@ -1,0 +1,172 @@
+"""The program as a process: on a terminal, into pipes, and interrupted."""
+
+import contextlib
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE_S = 30.0
+ESCAPE = "\x1b["
+
+
+class Terminal:
+    """A process whose stdin, stdout and stderr are one terminal."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self._controller, inner = pty.openpty()
+        kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tally", *arguments],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env=kept | {"TERM": "xterm-256color", "COLUMNS": "100"} | environment,
+            start_new_session=True,
+        )
+        os.close(inner)
+        self.shown = ""
+
+    def read_until(self, text: str) -> str:
+        """Reads on until the text was shown; an empty text is the end of the program."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not text or text not in self.shown:
+            left_s = deadline_s - time.monotonic()
+            assert left_s > 0, f"{text!r} was not shown, but: {self.shown!r}"
+            if not select.select([self._controller], [], [], left_s)[0]:
+                continue
+            try:
+                data = os.read(self._controller, 65_536)
+            except OSError:  # what a terminal says when nobody has it open any more
+                data = b""
+            if not data:
+                assert not text, f"ended before {text!r} was shown: {self.shown!r}"
+                break
+            self.shown += data.decode()
+        return self.shown
+
+    def type(self, text: str) -> None:
+        os.write(self._controller, text.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._controller)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Any]:
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str, **environment: str) -> Terminal:
+            started = Terminal(*arguments, **environment)
+            stack.callback(started.close)
+            return started
+
+        yield start
+
+
+def test_tables_have_colours_on_a_terminal_only(terminal: Any, tally: Any, script: Any) -> None:
+    assert ESCAPE in terminal("get", "plays", "a").read_until("")
+    assert ESCAPE not in terminal("get", "plays", "a", NO_COLOR="1").read_until("").replace(
+        f"{ESCAPE}1m", ""
+    ).replace(f"{ESCAPE}0m", "")
+    assert ESCAPE not in tally("get", "plays", "a").out
+
+
+def test_clear_asks_on_a_terminal(terminal: Any, script: Any) -> None:
+    script.counts = {"a": 7}
+    refused = terminal("clear", "plays", "a")
+    refused.read_until("[y/N]")
+    refused.type("n\n")
+    assert "plays/a is not cleared" in refused.read_until("")
+    assert refused.process.wait(DEADLINE_S) == 1
+    assert script.counts == {"a": 7}
+    agreed = terminal("clear", "plays", "a")
+    agreed.read_until("[y/N]")
+    agreed.type("y\n")
+    agreed.read_until("")
+    assert agreed.process.wait(DEADLINE_S) == 0
+    assert script.counts == {"a": 0}
+
+
+def test_batch_shows_its_progress_on_a_terminal_only(
+    terminal: Any, tally: Any, script: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "adds.csv"
+    file.write_text("a,1\n" * 20_000, encoding="utf-8")
+    shown = terminal("batch", "plays", str(file))
+    shown.read_until("adding ")
+    assert "20,000 adds in" in shown.read_until("")
+    ran = tally("batch", "plays", str(file))
+    assert ran.err == ""
+    assert "adding" not in ran.out
+
+
+def test_watch_draws_and_ends_with_ctrl_c(terminal: Any, script: Any) -> None:
+    script.counts = {"a": 41}
+    shown = terminal("watch", "plays", "a", "--interval", "50ms")
+    shown.read_until("41")
+    script.counts = {"a": 99}
+    shown.read_until("99")
+    shown.read_until("█")
+    shown.process.send_signal(signal.SIGINT)
+    shown.read_until("")
+    assert shown.process.wait(DEADLINE_S) == 0
+    assert "Traceback" not in shown.shown
+
+
+def test_an_interrupted_import_says_where_it_is(terminal: Any, script: Any, tmp_path: Path) -> None:
+    file = tmp_path / "adds.csv"
+    file.write_text("a,1\n" * 500_000, encoding="utf-8")
+    tokens = tmp_path / "tokens.csv"
+    shown = terminal("batch", "plays", str(file), "--write-tokens", str(tokens))
+    shown.read_until("4,000 adds")
+    shown.process.send_signal(signal.SIGINT)
+    assert "Run the same command again" in shown.read_until("")
+    assert shown.process.wait(DEADLINE_S) == 130
+    assert "Traceback" not in shown.shown
+
+
+def test_an_interrupted_command_is_130(terminal: Any, nobody: str) -> None:
+    shown = terminal("clear", "plays", "a", "--server", nobody)
+    shown.read_until("[y/N]")
+    shown.process.send_signal(signal.SIGINT)
+    assert "tally: interrupted." in shown.read_until("").replace(f"{ESCAPE}0m", "").replace(
+        f"{ESCAPE}1;31m", ""
+    )
+    assert shown.process.wait(DEADLINE_S) == 130
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(script: Any) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tally", "watch", "plays", "a", "--interval", "50ms"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(DEADLINE_S) == 141
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_the_installed_command() -> None:
+    command = Path(sys.executable).with_name("tally")
+    ran = subprocess.run([command, "nonsense"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("tally: no such command 'nonsense'.")
+    ran = subprocess.run([command, "--help"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0
+    assert "Exit codes" in ran.stdout
