@@ -20,7 +20,7 @@ from counter.storage.ports import NamespaceStore
 APPLY_ATTEMPTS_MAX = 5
 RETRY_MS = 1_000
 
-Check = Callable[[Snapshot], None]
+Subscriber = Callable[[Snapshot], None]
 
 _log = structlog.get_logger()
 
@@ -45,18 +45,21 @@ class Snapshots:
         self.directory = Path(directory)
         self._store = store
         self._clock = clock
-        self._checks: list[Check] = []
+        self._checks: list[Subscriber] = []
+        self._followers: list[Subscriber] = []
         self._changing = asyncio.Lock()
 
-    def subscribe(self, check: Check) -> None:
-        """Has `check` called with each snapshot before it is stored and becomes `current`.
+    def subscribe(self, check: Subscriber, *, follow: Subscriber | None = None) -> None:
+        """Has `check` called before a snapshot is stored, and `follow` when it becomes current.
 
         A check that raises SetupError or InvalidRequest refuses the snapshot: nothing changes, and
-        what it says is among the mistakes. It may prepare, but must not switch over: a snapshot
-        that passed may still not become current, when another check refuses or the store fails.
-        Subscribe before `start`.
+        what it says is among the mistakes. A check must not switch over: until the snapshot is
+        stored its new ids may still be given to other namespaces. `follow` may, and must not
+        raise; no other task runs between it and the change of `current`. Subscribe before `start`.
         """
         self._checks.append(check)
+        if follow is not None:
+            self._followers.append(follow)
 
     async def start(self) -> None:
         """Makes the first snapshot current.
@@ -65,7 +68,8 @@ class Snapshots:
         does no harm: the last good snapshot is served from the store, and the mistakes are logged.
         """
         stored = await self._store.latest()
-        mistakes = await self.reload()
+        async with self._changing:
+            mistakes = await self._load_and_apply()
         if not mistakes:
             return
         if stored is None:
@@ -81,7 +85,8 @@ class Snapshots:
                 f"Nor can those in {self.directory}. Correct this and start again:\n"
                 f"{report(mistakes)}"
             ) from refusal
-        self.current = stored
+        self._switch(stored)
+        self._note(mistakes)
         _log.warning(
             "the directory has mistakes: serving the last good version",
             action="namespaces_kept",
@@ -96,8 +101,7 @@ class Snapshots:
         it was, and reloading again is safe.
         """
         async with self._changing:
-            loaded = await asyncio.to_thread(load_directory, self.directory)
-            mistakes = loaded.mistakes or await self._apply(loaded)
+            mistakes = await self._load_and_apply()
             self._note(mistakes)
             return mistakes
 
@@ -127,6 +131,10 @@ class Snapshots:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), RETRY_MS / 1_000)
 
+    async def _load_and_apply(self) -> tuple[Mistake, ...]:
+        loaded = await asyncio.to_thread(load_directory, self.directory)
+        return loaded.mistakes or await self._apply(loaded)
+
     async def _apply(self, loaded: Loaded) -> tuple[Mistake, ...]:
         for _ in range(APPLY_ATTEMPTS_MAX):
             latest = await self._store.latest() or EMPTY
@@ -140,7 +148,8 @@ class Snapshots:
             except (SetupError, InvalidRequest) as refusal:
                 return (_refused(loaded, refusal),)
             if snapshot is latest or await self._store.put(snapshot):
-                self._switch(latest, snapshot)
+                self._switch(snapshot)
+                _log_change(latest, snapshot)
                 return ()
             # Another process stored this version first: start again from its snapshot.
         raise StoreUnavailable(
@@ -153,18 +162,10 @@ class Snapshots:
         for check in self._checks:
             check(snapshot)
 
-    def _switch(self, latest: Snapshot, snapshot: Snapshot) -> None:
-        before, now = latest.namespaces, snapshot.namespaces
+    def _switch(self, snapshot: Snapshot) -> None:
         self.current = snapshot
-        _log.info(
-            "namespaces applied",
-            action="namespaces_applied",
-            version=snapshot.version,
-            namespaces=len(now),
-            created=sorted(now.keys() - before.keys()),
-            changed=sorted(n for n in now.keys() & before.keys() if now[n] != before[n]),
-            deleted=sorted(before.keys() - now.keys()),
-        )
+        for follow in self._followers:
+            follow(snapshot)
 
     def _note(self, mistakes: tuple[Mistake, ...]) -> None:
         """Keeps the mistakes for the status, and logs those that were not there before."""
@@ -178,6 +179,19 @@ class Snapshots:
         if self.mistakes and not mistakes:
             _log.info("namespaces are valid again", action="namespaces_valid")
         self.mistakes = mistakes
+
+
+def _log_change(latest: Snapshot, snapshot: Snapshot) -> None:
+    before, now = latest.namespaces, snapshot.namespaces
+    _log.info(
+        "namespaces applied",
+        action="namespaces_applied",
+        version=snapshot.version,
+        namespaces=len(now),
+        created=sorted(now.keys() - before.keys()),
+        changed=sorted(each for each in now.keys() & before.keys() if now[each] != before[each]),
+        deleted=sorted(before.keys() - now.keys()),
+    )
 
 
 def _refused(loaded: Loaded, refusal: TallyError) -> Mistake:

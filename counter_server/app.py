@@ -85,9 +85,13 @@ class CounterServer:
             frozenset({"event_log", "ledger", "rollup_store", "best_effort_counters"}),
         )
 
-    def load(self, snapshot: Snapshot) -> None:
-        """Takes a snapshot of namespaces, whole; raises SetupError and changes nothing."""
-        self._registry.load(snapshot)
+    def check(self, snapshot: Snapshot) -> None:
+        """Raises SetupError if these namespaces cannot be served; changes nothing."""
+        self._registry.check(snapshot)
+
+    def switch(self, snapshot: Snapshot) -> None:
+        """Serves these namespaces from now on."""
+        self._registry.switch(snapshot)
 
     async def start(self, rpc: RpcServer, stack: AsyncExitStack) -> None:
         """Registers the service; on the stack's way out the commits under way are finished."""

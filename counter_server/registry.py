@@ -17,20 +17,24 @@ class Registry:
         self.strategies: Mapping[str, Strategy] = {}
         self.version = 0
 
-    def load(self, snapshot: Snapshot) -> None:
-        """Takes a snapshot; if one namespace cannot be served, nothing changes."""
-        strategies: dict[str, Strategy] = {}
+    def check(self, snapshot: Snapshot) -> None:
+        """Raises SetupError if one of the namespaces cannot be served here."""
         for namespace in snapshot.namespaces.values():
-            known = self.strategies.get(namespace.name)
-            if known is not None and known.namespace == namespace:
-                strategies[namespace.name] = known
-                continue
-            kind, bind = self._bindings[namespace.strategy]
+            kind, _ = self._bindings[namespace.strategy]
             missing = kind.needs - self._ports
             if missing:
                 raise SetupError(
                     f"namespace {namespace.name}: strategy {namespace.strategy} needs "
                     f"{', '.join(sorted(missing))}, which this server does not have"
                 )
-            strategies[namespace.name] = bind(namespace)
+
+    def switch(self, snapshot: Snapshot) -> None:
+        """Takes a checked snapshot, as a whole. It must be stored by now: its ids go into keys."""
+        strategies: dict[str, Strategy] = {}
+        for namespace in snapshot.namespaces.values():
+            known = self.strategies.get(namespace.name)
+            if known is None or known.namespace != namespace:
+                _, bind = self._bindings[namespace.strategy]
+                known = bind(namespace)
+            strategies[namespace.name] = known
         self.strategies, self.version = strategies, snapshot.version

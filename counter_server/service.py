@@ -42,10 +42,10 @@ class CounterService(pb_grpc.CounterServiceServicer):
         self, request: pb.AddAndGetCountRequest, context: Any
     ) -> pb.AddAndGetCountResponse:
         strategy, event = self._event(request, request.delta)
-        outcome, value = await strategy.add_and_read(event, wait_s=_wait_s(context))
+        duplicate, value = await strategy.add_and_read(event, wait_s=_wait_s(context))
         return pb.AddAndGetCountResponse(
             idempotency_token=_token_as_used(request, event),
-            duplicate=_taken(outcome),
+            duplicate=duplicate,
             value=translate.value_message(value, strategy.namespace.strategy),
         )
 

@@ -32,12 +32,13 @@ from counter.storage.ports import (
 )
 from counter.windows import Layout
 
-EVENTS_PER_PASS_MAX = 50_000
-_COUNTERS_PER_SLICE = 1_000
+# Bounds memory, and how long adds wait behind a pass on a store with one writer.
+EVENTS_PER_PASS_MAX = 20_000
+_COUNTERS_PER_SLICE = 512
 _SEGMENTS_PER_SLICE = 16
 # A shard without events is folded at least this often: its reads stay about as fresh as others',
 # and an idle store does not fill with empty records.
-_IDLE_FOLD_NS = 5_000 * NS_PER_MS
+_IDLE_FOLD_NS = 2_000 * NS_PER_MS
 _FOREVER = 2**62
 
 

@@ -9,7 +9,7 @@ from rollup_worker.closer import Closer
 from rollup_worker.retention import Retention
 from rollup_worker.rollup import Rollup
 
-PASSES_IN_PARALLEL_MAX = 16
+PASSES_IN_PARALLEL_MAX = 4
 _ROUNDS_PER_WINDOW = 4
 _ROUND_S_MIN, _ROUND_S_MAX = 0.02, 0.5
 _RETENTION_EVERY_S = 60.0

@@ -148,7 +148,7 @@ class _Process:
         control_plane = ControlPlane(
             store=namespace_store, directory=settings.namespaces, clock=clock
         )
-        control_plane.snapshots.subscribe(server.load)
+        control_plane.snapshots.subscribe(server.check, follow=server.switch)
         return cls(database, server, worker, control_plane)
 
     async def start(self, listen: str, stack: AsyncExitStack) -> int:

@@ -21,7 +21,7 @@ class BestEffort:
     async def add(self, events: Sequence[Event], *, wait_s: float) -> list[Outcome]:
         return [duplicate for _, duplicate in await self._apply(events)]
 
-    async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[Outcome, Value]:
+    async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[bool, Value]:
         [(count, duplicate)] = await self._apply([event])
         return duplicate, _value(count)
 

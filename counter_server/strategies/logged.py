@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from counter.errors import FoldPending, NotFreshEnough, Overloaded
+from counter.errors import FoldPending, NotFreshEnough, Overloaded, TallyError
 from counter.events import Event
 from counter.namespaces import Namespace
 from counter.windows import Layout
@@ -64,8 +64,10 @@ class Logged:
                 outcomes[at] = _of_written(outcomes[at])
         return outcomes
 
-    async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[Outcome, Value]:
+    async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[bool, Value]:
         [outcome] = await self.add([event], wait_s=wait_s)
+        if isinstance(outcome, TallyError):
+            raise outcome
         [value] = await self.read_accurately([event.counter])
         return outcome, value
 

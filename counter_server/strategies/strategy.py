@@ -68,8 +68,8 @@ class Strategy(Protocol):
 
     async def read(self, counters: Sequence[str], freshness: Freshness) -> list[Value]: ...
 
-    async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[Outcome, Value]:
-        """The value includes the add."""
+    async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[bool, Value]:
+        """Whether the token was applied before, and a value that includes the add."""
         ...
 
     async def token_status(self, event: Event) -> TokenStatus: ...

@@ -114,7 +114,10 @@ async def test_a_replay_of_an_old_commit_changes_nothing(stores: Stores) -> None
 async def test_of_commits_at_once_one_decides(stores: Stores) -> None:
     proposals = [record(FROM + at, segment_id=bytes([at]) * 16) for at in range(1, 9)]
     agreed = await asyncio.gather(
-        *(stores.fold_commit.commit(each, rows(each.to_window, each.to_window)) for each in proposals)
+        *(
+            stores.fold_commit.commit(each, rows(each.to_window, each.to_window))
+            for each in proposals
+        )
     )
     assert all(each == agreed[0] for each in agreed)
     assert await counts(stores) == [agreed[0].to_window] * 3

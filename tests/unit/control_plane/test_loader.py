@@ -2,7 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control_plane.loader import FILE_BYTES_MAX, FILES_MAX, load_directory, load_files
@@ -205,6 +205,7 @@ _WORDS = ["strategy", "cache", "ttl", "5s", "max_delta: ", "0x", "cache: {", "de
 _PIECES = st.sampled_from([*_LINES, *_SIGNS, *_WORDS])
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(), st.binary(), st.lists(_PIECES, max_size=30).map("".join)))
 def test_any_content_gives_a_definition_or_mistakes(content: str | bytes) -> None:
     loaded = load_files({"plays.yaml": content})
@@ -217,6 +218,7 @@ def test_any_content_gives_a_definition_or_mistakes(content: str | bytes) -> Non
         str(each).encode()  # can be printed and sent
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["a.yaml", "b.yaml", "c.yml"]), _PIECES), max_size=4))
 def test_any_files_together(files: list[tuple[str, str]]) -> None:
     loaded = load_files(files)

@@ -52,8 +52,9 @@ class TestStart:
     ) -> None:
         write(tmp_path, "a", "max_delta: 0\n")
         write(tmp_path, "b", strategy="Eventual")
-        with pytest.raises(SetupError) as raised:
+        with capture_logs() as logs, pytest.raises(SetupError) as raised:
             await make(store, tmp_path).start()
+        assert logs == [], "the error says it all"
         assert raised.value.message.splitlines()[1:] == [
             f"{tmp_path}/a.yaml:3:12: max_delta: '0' is out of range "
             "(write a number from 1 to 9007199254740992)",
@@ -67,8 +68,11 @@ class TestStart:
     ) -> None:
         write(tmp_path, "b", "max_delta: 0\n")
         again = make(store, tmp_path)
+        followed: list[Snapshot] = []
+        again.subscribe(lambda _: None, follow=followed.append)
         with capture_logs() as logs:
             await again.start()
+        assert followed == [again.current]
         assert again.current == snapshots.current
         assert [each.field for each in again.mistakes] == ["max_delta"]
         assert [each["action"] for each in logs] == ["namespace_mistake", "namespaces_kept"]
@@ -214,11 +218,12 @@ class TestReload:
             assert snapshots.current is before
             raise SetupError("c needs a cache that this server does not have")
 
-        snapshots.subscribe(refuse)
+        followed: list[Snapshot] = []
+        snapshots.subscribe(refuse, follow=followed.append)
         write(tmp_path, "c")
         (only,) = await snapshots.reload()
         assert only.message == "c needs a cache that this server does not have"
-        assert seen == [2]
+        assert (seen, followed) == ([2], [])
         assert snapshots.current is before
         assert await store.latest() is before
 
@@ -263,16 +268,21 @@ class TestReload:
     ) -> None:
         failing = FailingStore(store)
         changing = make(failing, tmp_path)  # type: ignore[arg-type]
+        followed: list[Snapshot] = []
+        changing.subscribe(lambda _: None, follow=followed.append)
         await changing.start()
         before = changing.current
+        assert followed == [before]
         write(tmp_path, "c")
         failing.fails_after_write = True
         with pytest.raises(StoreUnavailable):
             await changing.reload()
         assert changing.current is before
+        assert followed == [before], "nobody follows what may not be stored"
         failing.fails_after_write = False
         assert await changing.reload() == ()
         assert (changing.current.version, set(changing.current.namespaces)) == (2, {"a", "b", "c"})
+        assert followed == [before, changing.current]
 
 
 class RacedStore:

@@ -16,7 +16,6 @@ from counter.events import Event
 from counter.namespaces import Namespace, Snapshot, Strategy
 from counter.rollups import FoldRecord, Rollup, RollupKey
 from counter.storage.sqlite import Database
-from counter.storage.sqlite.database import ROWS_PER_STATEMENT_MAX, chunks
 from counter.windows import Layout
 from tests.stores import REGION, Stores, segment, sqlite_stores
 
@@ -280,9 +279,7 @@ async def _filled(directory: Path, clock: ManualClock) -> Stores:
     return stores
 
 
-async def test_a_damaged_header_is_refused_at_the_start(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+async def test_a_damaged_header_is_refused_at_the_start(tmp_path: Path, clock: ManualClock) -> None:
     await _filled(tmp_path, clock)
     path = tmp_path / "tally.db"
     body = path.read_bytes()
@@ -375,13 +372,3 @@ async def test_a_fold_record_that_cannot_be_read_back_is_damage(
     )
     with pytest.raises(StoreDamaged, match="fold record"):
         await sqlite_stores(database, clock).ledger.folds(0, 1, 1)
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 255, 256, 257, 511, 1_000, 4_097])
-def test_chunks_cover_exactly(size: int) -> None:
-    rows = list(range(size))
-    cut = list(chunks(rows))
-    assert [each for chunk in cut for each in chunk] == rows
-    assert all(0 < len(chunk) <= ROWS_PER_STATEMENT_MAX for chunk in cut)
-    # Few statements are prepared: sizes are powers of two.
-    assert all(len(chunk) & (len(chunk) - 1) == 0 for chunk in cut)

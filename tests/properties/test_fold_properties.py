@@ -1,0 +1,152 @@
+"""The fold against a naive model, for any history and any way of cutting it into records."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counter.events import Event
+from counter.fold import FoldCounts, fold, gather
+from counter.rollups import ZERO, Rollup
+from tests.properties.strategies import LAYOUT, WINDOWS, Written, histories
+
+
+def model(history: Sequence[Written]) -> dict[str, tuple[int, int, int]]:
+    """Sorts all copies of all events by the fold order and applies the first of each identity."""
+    copies = sorted(
+        (
+            (event.time_ns, event.token, segment_id, index, event)
+            for segment_id, events in history
+            for index, event in enumerate(events)
+        ),
+        key=lambda copy: copy[:4],
+    )
+    seen = set()
+    states: dict[str, tuple[int, int, int]] = {}
+    for *_, event in copies:
+        if _identity(event) in seen:
+            continue
+        seen.add(_identity(event))
+        count, epoch, cleared_at_ns = states.get(event.counter, (0, 0, 0))
+        if event.delta is None:
+            states[event.counter] = (0, epoch + 1, event.time_ns)
+        else:
+            states[event.counter] = (count + event.delta, epoch, cleared_at_ns)
+    return states
+
+
+def fold_records(
+    history: Sequence[Written], ends: Sequence[int], counts: FoldCounts | None = None
+) -> dict[str, Rollup]:
+    """Folds as a worker does: record by record, each up to one of the `ends`."""
+    rollups: dict[str, Rollup] = {}
+    for before, through in pairwise([-1, *ends]):
+        events: defaultdict[str, list[Event]] = defaultdict(list)
+        gather(events, sorted(each for each in history if before < _window(each) <= through))
+        for counter, of_counter in events.items():
+            base = rollups.get(counter, ZERO)
+            rollups[counter] = fold(
+                base, of_counter, through_window=through, counts=counts or FoldCounts()
+            )
+    return rollups
+
+
+def _identity(event: Event) -> tuple[str, int, str]:
+    return event.counter, event.time_ns, event.token
+
+
+def _window(written: Written) -> int:
+    return LAYOUT.window_of(written[1][0].time_ns)
+
+
+def states(rollups: dict[str, Rollup]) -> dict[str, tuple[int, int, int]]:
+    return {
+        counter: (each.count, each.epoch, each.cleared_at_ns) for counter, each in rollups.items()
+    }
+
+
+ENDS = st.sets(st.integers(0, WINDOWS - 1)).map(lambda ends: sorted(ends | {WINDOWS - 1}))
+AT_ONCE = [WINDOWS - 1]
+
+
+@given(histories())
+def test_a_fold_is_what_the_model_says(history: list[Written]) -> None:
+    assert states(fold_records(history, AT_ONCE)) == model(history)
+
+
+@given(histories(), ENDS)
+def test_any_split_into_records_gives_the_same_rollups(
+    history: list[Written], ends: list[int]
+) -> None:
+    assert states(fold_records(history, ends)) == states(fold_records(history, AT_ONCE))
+
+
+@given(histories(), st.randoms())
+def test_the_order_of_segments_does_not_matter(history: list[Written], random: object) -> None:
+    shuffled = list(history)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert fold_records(shuffled, AT_ONCE) == fold_records(history, AT_ONCE)
+
+
+@given(histories(), st.data())
+def test_more_copies_of_events_change_nothing(history: list[Written], data: st.DataObject) -> None:
+    """Without conflicts: each identity has one delta, so which copy comes first does not matter."""
+    deltas: dict[tuple[str, int, str], int | None] = {}
+    for _, events in history:
+        for event in events:
+            deltas.setdefault(_identity(event), event.delta)
+    agreeing = [
+        (segment_id, [Event(*_identity(each), deltas[_identity(each)]) for each in events])
+        for segment_id, events in history
+    ]
+    copied = list(agreeing)
+    for _, events in agreeing:
+        if data.draw(st.booleans()):
+            copied.append((data.draw(st.binary(min_size=16, max_size=16)), list(reversed(events))))
+    counts = FoldCounts()
+    assert fold_records(copied, AT_ONCE, counts) == fold_records(agreeing, AT_ONCE)
+    assert counts.conflicts == 0
+    assert counts.events - counts.duplicates == len(deltas)
+
+
+@given(histories())
+def test_conflicts_are_counted_and_the_first_in_fold_order_counts(history: list[Written]) -> None:
+    counts = FoldCounts()
+    fold_records(history, AT_ONCE, counts)
+    first: dict[tuple[str, int, str], int | None] = {}
+    conflicts = copies = 0
+    for _, events in sorted(history, key=lambda written: written[0]):
+        for event in events:
+            copies += 1
+            conflicts += first.setdefault(_identity(event), event.delta) != event.delta
+    assert counts == FoldCounts(
+        events=copies, duplicates=copies - len(first), conflicts=conflicts
+    )
+
+
+@given(histories())
+def test_a_fold_changes_nothing_that_it_was_given(history: list[Written]) -> None:
+    events: defaultdict[str, list[Event]] = defaultdict(list)
+    gather(events, sorted(history))
+    for of_counter in events.values():
+        before = list(of_counter)
+        first = fold(ZERO, of_counter, through_window=1, counts=FoldCounts())
+        assert of_counter == before
+        assert fold(ZERO, of_counter, through_window=1, counts=FoldCounts()) == first
+
+
+def test_a_fold_of_nothing_only_moves_the_window() -> None:
+    rollup = Rollup(5, 2, 9, 3)
+    assert fold(rollup, [], through_window=8, counts=FoldCounts()) == Rollup(5, 2, 9, 8)
+
+
+def test_a_clear_and_an_add_of_one_instant_stand_in_the_order_of_their_tokens() -> None:
+    add, clear = Event("a", 5, "m", 7), Event("a", 5, "n", None)
+    wanted = Rollup(0, 1, 5, 0)
+    for events in ([add, clear], [clear, add]):
+        assert fold(ZERO, events, through_window=0, counts=FoldCounts()) == wanted
+    early = Event("a", 5, "l", None)
+    for events in ([add, early], [early, add]):
+        assert fold(ZERO, events, through_window=0, counts=FoldCounts()) == Rollup(7, 1, 5, 0)
