@@ -17,7 +17,7 @@ setup: .venv/.ready ## bring uv and everything that Tally and its tests need
 
 .venv/.ready: pyproject.toml uv.lock
 	@command -v $(UV) >/dev/null || $(MAKE) --no-print-directory install-uv
-	$(UV) sync --all-extras --locked
+	$(UV) sync --locked
 	@touch $@
 
 .PHONY: install-uv

@@ -9,25 +9,31 @@ import asyncio
 import signal
 from typing import Any
 
+import grpc
 import uvloop
 
 from counter.rpc.server import RpcServer
 from counter.v1 import counter_service_pb2 as pb
-from counter.v1 import counter_service_pb2_grpc as pb_grpc
 
 _SERVICE = "counter.v1.CounterService"
 
 
-class EmptyService(pb_grpc.CounterServiceServicer):
-    async def AddCount(self, request: pb.AddCountRequest, context: Any) -> pb.AddCountResponse:
-        return pb.AddCountResponse()
+async def _add_count(request: pb.AddCountRequest, context: Any) -> pb.AddCountResponse:
+    return pb.AddCountResponse()
 
 
 async def _serve(listen: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     server = RpcServer()
-    pb_grpc.add_CounterServiceServicer_to_server(EmptyService(), server.grpc)
+    handler = grpc.unary_unary_rpc_method_handler(
+        _add_count,
+        request_deserializer=pb.AddCountRequest.FromString,
+        response_serializer=pb.AddCountResponse.SerializeToString,
+    )
+    server.grpc.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(_SERVICE, {"AddCount": handler}),)
+    )
     await server.start(listen, (_SERVICE,))
     await server.set_serving("", serving=True)
     await stop.wait()

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -72,7 +73,7 @@ async def measure(home: Path, *, events: int, repeats: int, progress: Progress) 
         segments, last_window = _segments(shape, layout)
         for store, open_stores, passes in (
             ("memory", _memory, repeats),
-            ("sqlite", lambda: _sqlite(home / f"folds-{shape.counters}", platform), 1),
+            ("sqlite", partial(_sqlite, home / f"{shape.counters}", platform), 1),
         ):
             progress.say(f"folds of {shape.events:,} events over {shape.name} on {store}")
             rates = [
@@ -131,7 +132,7 @@ def _segments(shape: Shape, layout: Layout) -> tuple[list[Segment], int]:
         event = Event(counter, start_ns + number * step_ns, f"bench-{number:010d}", 1)
         shard = counter_hash(prefix, counter) % layout.shards
         partitions[layout.window_of(event.time_ns), shard].append(event)
-    segments = []
+    segments: list[Segment] = []
     for (window, shard), events in partitions.items():
         for start in range(0, len(events), SEGMENT_EVENTS_MAX):
             packed = events[start : start + SEGMENT_EVENTS_MAX]

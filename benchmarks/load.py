@@ -9,8 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-import grpc
-
 from benchmarks.figures import percentile_ms
 from benchmarks.servers import Server
 
@@ -58,8 +56,8 @@ def merged(loads: list[Load]) -> Load:
 
 def call_of(server: Server, method: str) -> Call:
     """A unary call of CounterService that takes and gives bytes."""
-    multicallable: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = server.channel.unary_unary(
-        _SERVICE + method
+    multicallable = server.channel.unary_unary(
+        _SERVICE + method, request_serializer=bytes, response_deserializer=bytes
     )
 
     async def call(request: bytes) -> bytes:

@@ -17,6 +17,8 @@ from rich.table import Table
 
 from benchmarks.figures import Figure
 
+# A terminal may be narrower, and a pipe has no width at all.
+_COLUMNS_MIN = 120
 _GIGABYTE = 1_000_000_000
 
 
@@ -27,13 +29,14 @@ class Report:
     elapsed_s: float
 
     def print(self) -> None:
+        console = Console()
+        console.width = max(console.width, _COLUMNS_MIN)
         table = Table(title="Tally, embedded", title_justify="left")
         table.add_column("what")
         table.add_column("figure", justify="right")
         table.add_column("rounds", justify="right")
         table.add_column("target", justify="right")
         table.add_column("met")
-        table.add_column("explained by", style="dim", overflow="fold")
         for figure in self.figures:
             table.add_row(
                 figure.name,
@@ -43,9 +46,11 @@ class Report:
                 if figure.target is None
                 else f"{figure.target.bound} {_number(figure.target.value)}",
                 {True: "[green]yes[/green]", False: "[red]MISSED[/red]", None: ""}[figure.met],
-                ", ".join(f"{name} {_number(value)}" for name, value in figure.explains.items()),
             )
-        console = Console()
+            explained = [f"{name} {_number(value)}" for name, value in figure.explains.items()]
+            if explained:
+                table.add_row(f"  [dim]{', '.join(explained)}[/dim]")
+            table.add_section()
         console.print(table)
         machine = self._machine()
         console.print(

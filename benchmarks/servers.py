@@ -62,20 +62,17 @@ async def tally_server(home: Path) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def _running(name: str, home: Path, arguments: Sequence[str]) -> AsyncIterator[Server]:
-    home.mkdir(parents=True, exist_ok=True)
     address = f"127.0.0.1:{_free_port()}"
     log = home / f"{name}.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments, "--listen", address], stdout=output, stderr=output
-        )
+    process = _start([*arguments, "--listen", address], log)
     try:
         options = [
             ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
             ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
         ]
         async with grpc.aio.insecure_channel(address, options=options) as channel:
-            await _ready(process, channel, log)
+            if not await _ready(process, channel):
+                raise RuntimeError(f"{name} did not start: {_end_of(log)}")
             yield Server(process, channel)
     finally:
         process.terminate()
@@ -86,7 +83,7 @@ async def _running(name: str, home: Path, arguments: Sequence[str]) -> AsyncIter
             process.wait()
 
 
-async def _ready(process: subprocess.Popen[bytes], channel: grpc.aio.Channel, log: Path) -> None:
+async def _ready(process: subprocess.Popen[bytes], channel: grpc.aio.Channel) -> bool:
     stub = health_pb2_grpc.HealthStub(channel)
     ends_s = time.monotonic() + _READY_WITHIN_S
     while time.monotonic() < ends_s and process.poll() is None:
@@ -96,9 +93,19 @@ async def _ready(process: subprocess.Popen[bytes], channel: grpc.aio.Channel, lo
             pass
         else:
             if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                return
+                return True
         await asyncio.sleep(_POLL_S)
-    raise RuntimeError(f"{' '.join(process.args[2:4])} did not start:\n{log.read_text()[-4_000:]}")
+    return False
+
+
+def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        return subprocess.Popen([sys.executable, "-m", *arguments], stdout=output, stderr=output)
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace")[-4_000:]
 
 
 def _free_port() -> int:

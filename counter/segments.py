@@ -53,5 +53,5 @@ def decode(body: bytes) -> list[Event]:
         raise StoreDamaged("segment checksum does not match its events")
     try:
         return _decoder.decode(packed)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StoreDamaged(f"segment cannot be decoded: {error}") from error

@@ -3,10 +3,14 @@
 from dataclasses import dataclass
 
 from counter.clock import NS_PER_MS, NS_PER_S
+from counter.errors import SetupError
 from counter.windows import Layout
 
 COUNTER_NAME_BYTES_MAX = 256
 BATCH_ITEMS_MAX = 10_000
+# log_retention is at least this many times as long as a window takes to close: writes stop when
+# folds are behind by half of it, which must never be the normal state.
+_RETENTION_PER_CLOSE_MIN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +23,16 @@ class Platform:
     accept_limit_ms: int = 5_000  # how late an event may come; decides when windows close
     max_clock_skew_ms: int = 500  # between our own processes and the store
     log_retention_s: int = 86_400  # how long a token's outcome can be told
+
+    def __post_init__(self) -> None:
+        shortest_ms = _RETENTION_PER_CLOSE_MIN * (
+            self.window_ms + self.accept_limit_ms + self.max_clock_skew_ms
+        )
+        if self.log_retention_s * 1_000 < shortest_ms:
+            raise SetupError(
+                f"log_retention {self.log_retention_s} s is too short for these windows: folds "
+                f"are always some seconds behind. Keep at least {-(-shortest_ms // 1_000)} s"
+            )
 
     @property
     def accept_limit_ns(self) -> int:

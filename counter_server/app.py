@@ -49,7 +49,7 @@ class CounterServer:
         self._admission = Admission(platform, layout, clock)
         self._commit = GroupCommit(stores.event_log, layout, limits, self._admission.observe)
         self._watch = LedgerWatch(stores.ledger, self._admission, layout, platform, clock)
-        tail = Tail(stores.event_log, stores.ledger, layout, platform, clock)
+        tail = Tail(stores.event_log, stores.ledger, shards=layout.shards)
         path = EventPath(
             admission=self._admission,
             commit=self._commit,

@@ -116,7 +116,9 @@ class GroupCommit:
             partitions[window, shard].append(position)
         for (window, shard), positions in partitions.items():
             self._join(call, (namespace_id, window, shard), events, positions)
-        if not self._scheduled:
+        if not events:
+            call.settled.set_result([])
+        elif not self._scheduled:
             # At the end of this turn of the loop, so that calls of one turn share a commit.
             self._scheduled = True
             loop.call_soon(self._start_commits)

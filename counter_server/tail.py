@@ -11,18 +11,14 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
-from counter.clock import Clock
 from counter.errors import StoreDamaged
 from counter.events import Event
 from counter.rollups import FoldRecord
 from counter.segments import SegmentRef, decode
-from counter.settings import Platform
-from counter.storage.ports import CounterKey, EventLog, Ledger
-from counter.windows import Layout
+from counter.storage.ports import FOREVER, CounterKey, EventLog, Ledger
 
 EVENTS_KEPT_MAX = 500_000
 _SEGMENTS_PER_FETCH = 64
-_FOREVER = 2**62
 
 # The events of one counter in one window, each with the id of its segment.
 _Found = list[tuple[bytes, Event]]
@@ -78,18 +74,12 @@ class _NextRead:
 class Tail:
     """One per server, for all shards."""
 
-    def __init__(
-        self, log: EventLog, ledger: Ledger, layout: Layout, platform: Platform, clock: Clock
-    ) -> None:
+    def __init__(self, log: EventLog, ledger: Ledger, *, shards: int) -> None:
         self._log = log
         self._ledger = ledger
-        self._layout = layout
-        self._clock = clock
-        # Events may be this far ahead of our clock.
-        self._ahead_ns = platform.accept_limit_ns + platform.max_clock_skew_ns
-        self._kept: list[dict[int, _KeptWindow]] = [{} for _ in range(layout.shards)]
+        self._kept: list[dict[int, _KeptWindow]] = [{} for _ in range(shards)]
         self._kept_events = 0
-        self._next: list[_NextRead | None] = [None] * layout.shards
+        self._next: list[_NextRead | None] = [None] * shards
         self._reading: dict[int, asyncio.Task[None]] = {}
 
     async def read(self, shard: int, after_window: int, keys: set[CounterKey]) -> TailView:
@@ -117,9 +107,8 @@ class Tail:
             del self._reading[shard]
 
     async def _read(self, shard: int, after_window: int, keys: set[CounterKey]) -> TailView:
-        records = await self._ledger.folds(shard, after_window + 1, _FOREVER)
-        horizon = self._layout.window_of(self._clock.now_ns() + self._ahead_ns)
-        refs = await self._log.refs(shard, after_window + 1, horizon)
+        records = await self._ledger.folds(shard, after_window + 1, FOREVER)
+        refs = await self._log.refs(shard, after_window + 1, FOREVER)
         view = TailView(records)
         kept = self._kept[shard]
         for window in [each for each in kept if each <= after_window]:

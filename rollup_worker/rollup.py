@@ -22,6 +22,7 @@ from counter.namespaces import Namespace
 from counter.rollups import ZERO, CachedCount, FoldRecord, RollupKey
 from counter.segments import SegmentRef, decode
 from counter.storage.ports import (
+    FOREVER,
     CountCache,
     EventLog,
     FoldCommit,
@@ -39,7 +40,6 @@ _SEGMENTS_PER_SLICE = 16
 # A shard without events is folded at least this often: its reads stay about as fresh as others',
 # and an idle store does not fill with empty records.
 _IDLE_FOLD_NS = 2_000 * NS_PER_MS
-_FOREVER = 2**62
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Rollup:
     async def fold_shard(self, shard: int, closed_through: int) -> bool:
         """One pass over a shard's closed windows; False if there is nothing left to fold."""
         began_s = time.perf_counter()
+        # Another worker may have closed and folded further than this one knows.
         watermark = (await self._stores.ledger.watermarks())[shard]
-        assert watermark <= closed_through, "a folded window is closed"
         record = await self._next_record(shard, watermark, closed_through)
         if record is None:
             return False
@@ -97,7 +97,7 @@ class Rollup:
         self, shard: int, watermark: int, closed_through: int
     ) -> FoldRecord | None:
         from_window = watermark + 1
-        decided = await self._stores.ledger.folds(shard, from_window, _FOREVER)
+        decided = await self._stores.ledger.folds(shard, from_window, FOREVER)
         if decided:  # by a worker that did not finish, or is about to
             assert decided[0].from_window == from_window, "fold records form a chain"
             return decided[0]
@@ -171,9 +171,10 @@ class Rollup:
             present = await self._stores.rollup_store.read(slice_)
             for key, row in zip(slice_, present, strict=True):
                 base = row or ZERO
-                if base.through_window >= record.to_window:  # a replay: this fold is in it
+                if base.through_window >= record.from_window:
+                    # Another fold from here is in the row: either this very record was committed
+                    # before, or another one was, and then the commit of this one will say so.
                     continue
-                assert base.through_window < record.from_window, "folds never overlap"
                 folded = fold(
                     base, events[key.counter], through_window=record.to_window, counts=counts
                 )

@@ -27,7 +27,7 @@ class Worker:
         pause_s = window_ms / 1_000 / _ROUNDS_PER_WINDOW
         self._pause_s = min(max(pause_s, _ROUND_S_MIN), _ROUND_S_MAX)
         self._passes = asyncio.Semaphore(PASSES_IN_PARALLEL_MAX)
-        self._store_problem: str | None = None
+        self._round_problem: str | None = None
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -40,11 +40,11 @@ class Worker:
                 if time() >= next_retention_s:
                     await self._retention.forget()
                     next_retention_s = time() + _RETENTION_EVERY_S
-                self._store_problem = None
-            except TallyError as error:
-                if self._store_problem is None:
-                    log.error("a round failed", action="round_failed", problem=error.message)
-                self._store_problem = error.message
+                self._round_problem = None
+            except Exception as error:
+                if self._round_problem is None:
+                    log.error("a round failed", action="round_failed", **_details(error))
+                self._round_problem = _problem_of(error)
             try:
                 await asyncio.wait_for(self._stopping.wait(), self._pause_s)
             except TimeoutError:
@@ -62,7 +62,7 @@ class Worker:
     def problem(self) -> str | None:
         """What keeps windows from closing or folding, if anything does."""
         shard_problems = (each.problem for each in self._rollup.progress)
-        problems = (self._store_problem, self._closer.problem, *shard_problems)
+        problems = (self._round_problem, self._closer.problem, *shard_problems)
         return next((problem for problem in problems if problem is not None), None)
 
     async def _fold_all(self, shard: int, closed_through: int) -> None:
@@ -74,12 +74,20 @@ class Worker:
                     if self._stopping.is_set():
                         return
             progress.problem = None
-        except TallyError as error:
+        except Exception as error:
             if progress.problem is None:
                 log.error(
-                    "a shard cannot be folded",
-                    action="fold_failed",
-                    shard=shard,
-                    problem=error.message,
+                    "a shard cannot be folded", action="fold_failed", shard=shard, **_details(error)
                 )
-            progress.problem = f"shard {shard}: {error.message}"
+            progress.problem = f"shard {shard}: {_problem_of(error)}"
+
+
+def _problem_of(error: Exception) -> str:
+    """Folding that has stopped must show, whatever stopped it: a mistake of ours too."""
+    return error.message if isinstance(error, TallyError) else repr(error)
+
+
+def _details(error: Exception) -> dict[str, object]:
+    """For the log; where a mistake of ours was made is worth its traceback."""
+    expected = isinstance(error, TallyError)
+    return {"problem": _problem_of(error)} | ({} if expected else {"exc_info": error})

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import structlog
 import uvloop
+
 from control_plane.app import SERVICE_NAME as NAMESPACE_SERVICE
 from control_plane.app import ControlPlane
-
 from counter.clock import SteadyClock, SystemClock
 from counter.errors import SetupError, TallyError
 from counter.rpc.server import RpcServer

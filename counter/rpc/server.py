@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import grpc
 import structlog
+from google.protobuf import descriptor_pool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_reflection.v1alpha._async import ReflectionServicer
@@ -46,6 +47,22 @@ def answering_errors(
         raise AssertionError("abort always raises")
 
     return answering
+
+
+class _PoolWithMethods:
+    """The default pool of descriptors, which also finds methods by their full names."""
+
+    def __init__(self) -> None:
+        self._pool = descriptor_pool.Default()
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 (the pool's own name)
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            return self._pool.FindFileContainingSymbol(symbol.rpartition(".")[0])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
 
 
 class RpcServer:
@@ -99,9 +116,10 @@ class RpcServer:
         """Reflection v1alpha, and v1 with the same messages: the two are equal on the wire."""
         v1 = "grpc.reflection.v1.ServerReflection"
         names = [*services, reflection.SERVICE_NAME, v1]
-        reflection.enable_server_reflection(names, self.grpc)
+        pool = _PoolWithMethods()
+        reflection.enable_server_reflection(names, self.grpc, pool)  # type: ignore[arg-type]
         handler = grpc.stream_stream_rpc_method_handler(
-            ReflectionServicer(names).ServerReflectionInfo,
+            ReflectionServicer(names, pool).ServerReflectionInfo,
             request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )

@@ -16,6 +16,8 @@ from counter.windows import Layout
 
 RollupRow = tuple[RollupKey, Rollup]
 CounterKey = tuple[int, str]  # namespace id, counter
+# As the end of a range of windows: there is none.
+FOREVER = 2**62
 
 
 class Closed(NamedTuple):
@@ -38,7 +40,13 @@ class EventLog(Protocol):
         ...
 
     async def refs(self, shard: int, from_window: int, to_window: int) -> list[SegmentRef]:
-        """The segments of a range of windows, sorted; sees every append that returned before."""
+        """The segments of a range of windows, sorted; sees every append that returned before.
+
+        Up to FOREVER means: up to the last window that an acknowledged event can be in. A store
+        that must go through windows one by one looks accept_limit + 2 max_clock_skew ahead of its
+        process's clock: the server that took an event may be ahead of the store's clock by one
+        skew while this one is behind by another.
+        """
         ...
 
     async def bodies(self, refs: Sequence[SegmentRef]) -> list[bytes | None]:

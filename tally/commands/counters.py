@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clients import CountValue, OutcomeUnknown
+from clients import CountValue, OutcomeUnknown, Source
 from tally.commands.connection import (
     CounterArgument,
     CountersArgument,
@@ -30,7 +30,16 @@ from tally.commands.values import (
     token_from,
     token_options,
 )
-from tally.output import Column, ExitCode, Failure, is_terminal, print_json, print_table, say
+from tally.output import (
+    Column,
+    ExitCode,
+    Failure,
+    console,
+    is_terminal,
+    print_json,
+    print_table,
+    say,
+)
 
 TokenOption = Annotated[
     str | None,
@@ -173,6 +182,12 @@ def get(
             for name, value in zip(counters, values, strict=True)
         ],
     )
+    cheap = any(
+        value.complete_through and value.source != Source.ROLLUP_AND_TAIL for value in values
+    )
+    if cheap and is_terminal():
+        # Whoever has just added something and reads 0 should learn why, and what to do.
+        console().print("later adds are not in yet; --accurate includes them", style="dim")
     return ExitCode.OK
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 from typer.models import OptionInfo
 
+from counter.errors import SetupError
 from counter.settings import Platform
 from tally.commands.connection import SERVER_DEFAULT
 from tally.commands.extras import needs_server_extra
@@ -75,19 +76,23 @@ def serve(
         raise typer.BadParameter("--log-retention is kept in whole seconds.")
     with needs_server_extra("tally serve"):
         from tally import app
+    try:
+        platform = Platform(
+            region=region,
+            window_ms=window,
+            shards=shards,
+            accept_limit_ms=accept_limit,
+            max_clock_skew_ms=max_clock_skew,
+            log_retention_s=log_retention // 1_000,
+        )
+    except SetupError as error:
+        raise typer.BadParameter(error.message) from error
     return app.serve(
         app.ServeSettings(
             listen=listen,
             data=data,
             namespaces=namespaces,
-            platform=Platform(
-                region=region,
-                window_ms=window,
-                shards=shards,
-                accept_limit_ms=accept_limit,
-                max_clock_skew_ms=max_clock_skew,
-                log_retention_s=log_retention // 1_000,
-            ),
+            platform=platform,
             log_format=log_format,
         )
     )

@@ -5,6 +5,7 @@ changed. The `text` block under it is what the reader was told to see: `...` sta
 and the amount of white space does not matter.
 """
 
+import itertools
 import os
 import re
 import subprocess
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from control_plane.loader import load_files
 
+from control_plane.loader import load_files
 from tests.processes import TallyProcess
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +86,7 @@ class Reader:
 def shows(output: str, documented: str) -> bool:
     """Whether the output holds what the README shows, from its first to its last word."""
     parts = [re.escape(" ".join(part.split())) for part in documented.split("...")]
-    pattern = r"\s*\S*?.*?".join(part.replace(r"\ ", r"\s*") for part in parts)
+    pattern = ".*?".join(part.replace(r"\ ", r"\s*") for part in parts)
     return re.search(pattern, " ".join(output.split()), re.DOTALL) is not None
 
 
@@ -96,7 +97,7 @@ def test_every_command_of_the_readme_does_what_it_shows(
     reader = Reader(server, tmp_path)
     listed = blocks()
     ran = 0
-    for block, following in zip(listed, listed[1:], strict=False):
+    for block, following in itertools.pairwise(listed):
         if block.language != "bash":
             continue
         assert following.language == "text", f"the README does not say what comes of:\n{block.text}"

@@ -8,7 +8,7 @@ import pytest
 from counter.clock import ManualClock
 from counter.events import Event
 from counter.segments import SegmentRef
-from counter.storage.ports import Closed
+from counter.storage.ports import FOREVER, Closed
 from counter.windows import Layout
 from tests.stores import Stores, segment
 
@@ -124,7 +124,7 @@ async def test_refs_are_of_one_shard(stores: Stores) -> None:
     written = [segment(adds(1), window=FROM, shard=shard) for shard in range(4)]
     await stores.event_log.append(written)
     for shard in range(4):
-        assert await stores.event_log.refs(shard, 0, 2**62) == [written[shard].ref]
+        assert await stores.event_log.refs(shard, 0, FOREVER) == [written[shard].ref]
 
 
 async def test_refs_of_an_empty_range(stores: Stores) -> None:
@@ -182,6 +182,6 @@ async def test_drop_through_is_repeated_until_0_and_forgets_no_later_window(stor
         assert len(dropped) <= len(old)
     assert sum(dropped) == len(old)
     for shard in range(4):
-        assert await stores.event_log.refs(shard, 0, 2**62) == [young[shard].ref]
+        assert await stores.event_log.refs(shard, 0, FOREVER) == [young[shard].ref]
     assert await stores.event_log.bodies([old[0].ref, young[0].ref]) == [None, young[0].body]
     assert await stores.event_log.drop_through(FROM - 1) == 0

@@ -9,12 +9,11 @@ import pytest
 from counter.clock import ManualClock
 from counter.rollups import FoldRecord
 from counter.segments import SegmentRef
-from counter.storage.ports import Closed
+from counter.storage.ports import FOREVER, Closed
 from counter.windows import Layout
 from tests.stores import Stores
 
 FROM = 1_000
-FOREVER = 2**62
 LAYOUT = Layout(from_window=FROM, window_ms=1_000, shards=4)
 
 

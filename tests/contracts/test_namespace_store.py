@@ -103,7 +103,7 @@ async def test_a_version_is_immutable(stores: Stores) -> None:
 
 async def test_a_chain_of_versions(stores: Stores) -> None:
     current = EMPTY
-    chain = []
+    chain: list[Snapshot] = []
     for names in (["a"], ["a", "b"], ["b"], ["a", "b"]):
         wanted = [Definition(name=name, strategy=Strategy.ACCURATE) for name in names]
         current = next_snapshot(current, wanted, applied_at_ns=len(chain))

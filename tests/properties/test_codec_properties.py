@@ -88,6 +88,9 @@ def test_another_version_is_named() -> None:
 @pytest.mark.parametrize("character", ["a", "é", "€", "🎬"])
 def test_the_largest_segment_is_under_a_mebibyte(character: str) -> None:
     size = len(character.encode())
-    name, token = character * (COUNTER_NAME_BYTES_MAX // size), character * (TOKEN_BYTES_MAX // size)
+    name, token = (
+        character * (COUNTER_NAME_BYTES_MAX // size),
+        character * (TOKEN_BYTES_MAX // size),
+    )
     largest = encode([Event(name, 2**63 - 1, token, -(2**63))] * SEGMENT_EVENTS_MAX)
     assert 0.5 * MEBIBYTE < len(largest) < MEBIBYTE

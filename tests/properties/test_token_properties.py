@@ -1,5 +1,7 @@
 """Tokens: strictly later each time, and never the same twice, whatever the clock does."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ def test_generation_times_strictly_increase(steps_ms: list[int], offsets_ns: lis
         factory.offset_ns = offsets_ns[at % len(offsets_ns)]
         made.append(factory.next())
     times = [each.generation_time_ns for each in made]
-    assert all(before < after for before, after in zip(times, times[1:], strict=False))
+    assert all(before < after for before, after in pairwise(times))
     assert len({each.token for each in made}) == len(made)
     assert all(0 < len(each.token.encode()) <= TOKEN_BYTES_MAX for each in made)
 
