@@ -6,6 +6,7 @@ that is not what the figure is about, ends the run with an error.
 
 import argparse
 import tempfile
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import uvloop
 from benchmarks import batches, calls, cardinality, folds
 from benchmarks.figures import Figure
 from benchmarks.progress import Progress
-from benchmarks.report import Report
+from benchmarks.report import Report, shown
 from benchmarks.servers import empty_server, tally_server
 
 _RESULTS = Path(__file__).parent / "results"
@@ -48,26 +49,31 @@ _QUICK = Plan(
 )
 
 
-async def _measure(plan: Plan, home: Path, progress: Progress) -> list[Figure]:
-    figures: list[Figure] = []
+async def _measure(plan: Plan, home: Path, progress: Progress) -> AsyncIterator[list[Figure]]:
     async with empty_server(home / "empty") as empty, tally_server(home / "tally") as tally:
-        figures += await calls.measure(empty, tally, cycles=plan.call_cycles, progress=progress)
-        figures += await batches.measure(
-            empty,
-            tally,
-            cycles=plan.batch_cycles,
-            measured_s=plan.batch_s,
-            progress=progress,
+        yield await calls.measure(empty, tally, cycles=plan.call_cycles, progress=progress)
+        yield await batches.measure(
+            empty, tally, cycles=plan.batch_cycles, measured_s=plan.batch_s, progress=progress
         )
-    figures += await cardinality.measure_readable(
+    yield await cardinality.measure_readable(
         home / "readable", counters=plan.counters, progress=progress
     )
-    figures += await cardinality.measure_growth(
+    yield await cardinality.measure_growth(
         home / "growth", steps=plan.growth_steps, adds=plan.growth_adds, progress=progress
     )
-    figures += await folds.measure(
+    yield await folds.measure(
         home / "folds", events=plan.fold_events, repeats=plan.fold_repeats, progress=progress
     )
+
+
+async def _run(plan: Plan, progress: Progress) -> list[Figure]:
+    figures: list[Figure] = []
+    _SCRATCH.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=_SCRATCH) as home:
+        async for measured in _measure(plan, Path(home), progress):
+            for figure in measured:
+                progress.say(f"  {figure.name}: {shown(figure)}")
+            figures += measured
     return figures
 
 
@@ -81,10 +87,7 @@ def main() -> None:
     if arguments.quick and arguments.record:
         parser.error("a quick run is too rough to be recorded: leave out --quick or --record")
     progress = Progress()
-    _SCRATCH.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=_SCRATCH) as home:
-        plan = _QUICK if arguments.quick else Plan()
-        figures = uvloop.run(_measure(plan, Path(home), progress))
+    figures = uvloop.run(_run(_QUICK if arguments.quick else Plan(), progress))
     report = Report(figures=figures, quick=arguments.quick, elapsed_s=progress.elapsed_s())
     report.print()
     report.write(_RESULTS / "latest.local.json")

@@ -115,7 +115,7 @@ async def _fold_s(
         began_s = time.perf_counter()
         await asyncio.gather(*(fold(shard) for shard in range(layout.shards)))
         elapsed_s = time.perf_counter() - began_s
-        folded = sum(each.counts.events for each in rollup.progress)
+        folded = sum(each.events for each in rollup.progress)
         if folded != sum(segment.ref.event_count for segment in segments):
             raise RuntimeError(f"the passes folded {folded} events")
         return elapsed_s

@@ -61,7 +61,8 @@ def call_of(server: Server, method: str) -> Call:
     )
 
     async def call(request: bytes) -> bytes:
-        return await multicallable(request)
+        response: bytes = await multicallable(request)
+        return response
 
     return call
 

@@ -40,7 +40,7 @@ class Report:
         for figure in self.figures:
             table.add_row(
                 figure.name,
-                f"{_number(figure.value)} {figure.unit}",
+                shown(figure),
                 "" if figure.spread is None else " to ".join(map(_number, figure.spread)),
                 ""
                 if figure.target is None
@@ -104,6 +104,10 @@ class Report:
             "memory_gb": round(psutil.virtual_memory().total / _GIGABYTE),
             "system": f"{platform.system()} {platform.machine()}",
         }
+
+
+def shown(figure: Figure) -> str:
+    return f"{_number(figure.value)} {figure.unit}"
 
 
 def _rounded(value: float) -> float:

@@ -34,7 +34,6 @@ _time_and_token = attrgetter("time_ns", "token")
 class FoldCounts:
     """What folds met on the way."""
 
-    events: int = 0
     duplicates: int = 0  # copies of an event that counted already
     conflicts: int = 0  # duplicates that asked for something else than the one that counted
 
@@ -52,18 +51,13 @@ def gather(
             into[event.counter].append(event)
 
 
-def fold(rollup: Rollup, events: list[Event], *, through_window: int, counts: FoldCounts) -> Rollup:
+def fold(rollup: Rollup, events: list[Event], through_window: int, counts: FoldCounts) -> Rollup:
     """The rollup after the events of one counter, gathered as `gather` does."""
-    counts.events += len(events)
-    if len(events) == 1:  # most counters of most windows
-        event = events[0]
-        if event.delta is not None:
-            return Rollup(
-                rollup.count + event.delta, rollup.epoch, rollup.cleared_at_ns, through_window
-            )
-    elif len(events) > 1:
-        events = sorted(events, key=_time_and_token)
     count, epoch, cleared_at_ns = rollup.count, rollup.epoch, rollup.cleared_at_ns
+    if len(events) > 1:
+        events = sorted(events, key=_time_and_token)
+    elif events and (delta := events[0].delta) is not None:  # most counters of most windows
+        return Rollup(count + delta, epoch, cleared_at_ns, through_window)
     counted: Event | None = None
     for event in events:
         if (

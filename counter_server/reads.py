@@ -48,7 +48,7 @@ class Reads:
                 events = view.events_after(through, keys[position])
                 if view.recorded_through is not None:
                     through = max(through, view.recorded_through)
-                folded = fold(rollup, events, through_window=through, counts=ignored)
+                folded = fold(rollup, events, through, ignored)
                 answers[position] = self._count(folded, through)
 
         await asyncio.gather(*(answer_shard(*each) for each in by_shard.items()))

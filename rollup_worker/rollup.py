@@ -8,6 +8,7 @@ A pass works in slices and gives way to other work of the process between them.
 """
 
 import asyncio
+import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ _IDLE_FOLD_NS = 2_000 * NS_PER_MS
 class ShardProgress:
     """Since this process started."""
 
+    events: int = 0
     counts: FoldCounts = field(default_factory=FoldCounts)
     last_pass_events: int = 0
     last_pass_s: float = 0.0
@@ -84,12 +86,12 @@ class Rollup:
             if agreed == record:
                 break
             record = agreed
-        await self._fill_cache(record, rows)
+        await self._refresh_cache(record, rows)
         progress = self.progress[shard]
-        progress.counts.events += counts.events
+        progress.events += record.event_count
         progress.counts.duplicates += counts.duplicates
         progress.counts.conflicts += counts.conflicts
-        progress.last_pass_events = counts.events
+        progress.last_pass_events = record.event_count
         progress.last_pass_s = time.perf_counter() - began_s
         return record.to_window < closed_through
 
@@ -162,12 +164,13 @@ class Rollup:
     ) -> None:
         buckets = ROLLUP_BUCKETS[namespace.cardinality]
         prefix = namespace_prefix(namespace.id)
-        keys = sorted(
-            RollupKey(namespace.id, counter_hash(prefix, counter) % buckets, counter)
-            for counter in events
-        )
+        # Sorted, so that neighbours in the store are written together.
+        keys = sorted([(counter_hash(prefix, counter) % buckets, counter) for counter in events])
         for start in range(0, len(keys), _COUNTERS_PER_SLICE):
-            slice_ = keys[start : start + _COUNTERS_PER_SLICE]
+            slice_ = [
+                RollupKey(namespace.id, bucket, counter)
+                for bucket, counter in keys[start : start + _COUNTERS_PER_SLICE]
+            ]
             present = await self._stores.rollup_store.read(slice_)
             for key, row in zip(slice_, present, strict=True):
                 base = row or ZERO
@@ -175,25 +178,25 @@ class Rollup:
                     # Another fold from here is in the row: either this very record was committed
                     # before, or another one was, and then the commit of this one will say so.
                     continue
-                folded = fold(
-                    base, events[key.counter], through_window=record.to_window, counts=counts
-                )
-                rows.append((key, folded))
+                rows.append((key, fold(base, events[key.counter], record.to_window, counts)))
             await asyncio.sleep(0)
 
-    async def _fill_cache(self, record: FoldRecord, rows: Sequence[RollupRow]) -> None:
+    async def _refresh_cache(self, record: FoldRecord, rows: Sequence[RollupRow]) -> None:
         """Each row is complete through the record's end, so that is the stamp of its count."""
-        snapshot = await self._stores.namespace_store.get(record.namespaces_version)
         stamp_ns = self._layout.complete_through_ns(record.to_window)
-        by_ttl: defaultdict[int, list[tuple[tuple[int, str], CachedCount]]] = defaultdict(list)
-        for key, rollup in rows:
-            assert snapshot is not None
-            count = CachedCount(rollup.count, stamp_ns, rollup.epoch, rollup.cleared_at_ns)
-            ttl_ms = snapshot.by_id[key.namespace_id].cache_ttl_ms
-            by_ttl[ttl_ms].append(((key.namespace_id, key.counter), count))
-        for ttl_ms, items in by_ttl.items():
+        snapshot = await self._stores.namespace_store.get(record.namespaces_version)
+        for namespace_id, of_namespace in itertools.groupby(rows, lambda row: row[0].namespace_id):
+            assert snapshot is not None, record.namespaces_version
+            ttl_ms = snapshot.by_id[namespace_id].cache_ttl_ms
+            items = [
+                (
+                    (namespace_id, counter),
+                    CachedCount(rollup.count, stamp_ns, rollup.epoch, rollup.cleared_at_ns),
+                )
+                for (_, _, counter), rollup in of_namespace
+            ]
             if ttl_ms > 0:
-                await self._stores.shared_cache.put(items, ttl_ms=ttl_ms)
+                await self._stores.shared_cache.refresh(items, ttl_ms=ttl_ms)
 
 
 def _last_window_of_pass(refs: Sequence[SegmentRef], closed_through: int) -> int:

@@ -50,7 +50,7 @@ class RollupService(pb_grpc.RollupServiceServicer):
         ):
             status = response.shards.add(
                 shard=shard,
-                folded_events=progress.counts.events,
+                folded_events=progress.events,
                 duplicate_events=progress.counts.duplicates,
                 conflicting_events=progress.counts.conflicts,
                 last_pass_events=progress.last_pass_events,

@@ -125,9 +125,15 @@ class CountCache(Protocol):
 
     async def get(self, keys: Sequence[CounterKey]) -> list[CachedCount | None]: ...
 
-    async def put(
+    async def put(self, items: Sequence[tuple[CounterKey, CachedCount]], *, ttl_ms: int) -> None:
+        """For reads that missed."""
+        ...
+
+    async def refresh(
         self, items: Sequence[tuple[CounterKey, CachedCount]], *, ttl_ms: int
-    ) -> None: ...
+    ) -> None:
+        """For folds: replaces what is there, and leaves out counters that nobody reads."""
+        ...
 
 
 class BestEffortAdd(NamedTuple):

@@ -1,4 +1,5 @@
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from counter.clock import NS_PER_MS
@@ -18,8 +19,8 @@ class MemoryBestEffortCounters:
         self._counters_max = counters_max
         self._tokens_max = tokens_max
         self._monotonic_ns = monotonic_ns
-        self._counts: dict[CounterKey, int] = {}
-        self._tokens: dict[tuple[CounterKey, str], int] = {}
+        self._counts: OrderedDict[CounterKey, int] = OrderedDict()
+        self._tokens: OrderedDict[tuple[CounterKey, str], int] = OrderedDict()
 
     async def apply(
         self, adds: Sequence[BestEffortAdd], *, dedupe_ttl_ms: int
@@ -37,9 +38,9 @@ class MemoryBestEffortCounters:
                     self._tokens[key, dedupe_key] = now_ns + dedupe_ttl_ms * NS_PER_MS
             results.append((count, seen))
         while len(self._counts) > self._counters_max:
-            del self._counts[next(iter(self._counts))]
+            self._counts.popitem(last=False)
         while len(self._tokens) > self._tokens_max:
-            del self._tokens[next(iter(self._tokens))]
+            self._tokens.popitem(last=False)
         return results
 
     async def read(self, keys: Sequence[CounterKey]) -> list[int]:

@@ -1,4 +1,5 @@
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from counter.clock import NS_PER_MS
@@ -18,7 +19,8 @@ class MemoryCountCache:
     ) -> None:
         self._entries_max = entries_max
         self._monotonic_ns = monotonic_ns
-        self._entries: dict[CounterKey, tuple[CachedCount, int]] = {}
+        # Not a plain dict: finding the first entry of one that lost its first ones is a search.
+        self._entries: OrderedDict[CounterKey, tuple[CachedCount, int]] = OrderedDict()
 
     async def get(self, keys: Sequence[CounterKey]) -> list[CachedCount | None]:
         now_ns = self._monotonic_ns()
@@ -38,4 +40,11 @@ class MemoryCountCache:
                 count = present[0]  # somebody who read later was here first
             entries[key] = (count, ends_ns)
         while len(entries) > self._entries_max:
-            del entries[next(iter(entries))]
+            entries.popitem(last=False)
+
+    async def refresh(
+        self, items: Sequence[tuple[CounterKey, CachedCount]], *, ttl_ms: int
+    ) -> None:
+        present = await self.get([key for key, _ in items])
+        there = [item for item, count in zip(items, present, strict=True) if count is not None]
+        await self.put(there, ttl_ms=ttl_ms)

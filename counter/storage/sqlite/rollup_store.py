@@ -15,7 +15,7 @@ _READ = (
     " SELECT namespace_id, bucket, counter, count, epoch, cleared_at_ns, through_window "
     "FROM wanted JOIN rollups USING (namespace_id, bucket, counter) WHERE region = ?"
 )
-_INT64 = range(-(2**63), 2**63)
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class SqliteRollupStore:
@@ -24,14 +24,13 @@ class SqliteRollupStore:
         self._region = region
 
     async def read(self, keys: Sequence[RollupKey]) -> list[Rollup | None]:
-        found: dict[RollupKey, Rollup] = {}
+        found: dict[tuple[int, int, str], Rollup] = {}
         for chunk in chunks(keys):
             wanted = values(len(chunk), "(?, ?, ?)")
             statement = f"WITH wanted(namespace_id, bucket, counter) AS ({wanted})" + _READ
             parameters = [each for key in chunk for each in key]
             for row in self._database.read(statement, [*parameters, self._region]):
-                key = RollupKey(row[0], row[1], row[2])
-                found[key] = Rollup(int(row[3]), row[4], row[5], row[6])
+                found[row[:3]] = Rollup(int(row[3]), row[4], row[5], row[6])
         return [found.get(key) for key in keys]
 
     async def write(self, rows: Sequence[RollupRow]) -> None:
@@ -41,8 +40,18 @@ class SqliteRollupStore:
         for chunk in chunks(rows):
             parameters: list[object] = []
             for (namespace_id, bucket, counter), rollup in chunk:
-                count = rollup.count if rollup.count in _INT64 else str(rollup.count)
-                parameters += (namespace_id, bucket, counter, self._region, count)
-                parameters += (rollup.epoch, rollup.cleared_at_ns, rollup.through_window)
+                count: int | str = rollup.count
+                if not _INT64_MIN <= rollup.count <= _INT64_MAX:
+                    count = str(rollup.count)
+                parameters += (
+                    namespace_id,
+                    bucket,
+                    counter,
+                    self._region,
+                    count,
+                    rollup.epoch,
+                    rollup.cleared_at_ns,
+                    rollup.through_window,
+                )
             statement = values(len(chunk), "(?, ?, ?, ?, ?, ?, ?, ?)")
             connection.execute(f"INSERT INTO rollups {_COLUMNS} {statement}{_MERGE}", parameters)

@@ -129,6 +129,22 @@ async def test_everything_survives_a_reopen(tmp_path: Path, clock: ManualClock) 
     await database.close()
 
 
+async def test_marks_do_not_go_back_in_the_file_either(tmp_path: Path, clock: ManualClock) -> None:
+    database = Database(tmp_path)
+    ledger = sqlite_stores(database, clock).ledger
+    await ledger.open_layout(LAYOUT)
+    for window in (1_005, 1_002):
+        await ledger.close(window)
+        await ledger.advance(1, window)
+    await database.close()
+    database = Database(tmp_path)
+    ledger = sqlite_stores(database, clock).ledger
+    await ledger.open_layout(LAYOUT)
+    assert (await ledger.closed()).through == 1_005
+    assert await ledger.watermarks() == [999, 1_005, 999, 999]
+    await database.close()
+
+
 async def test_a_writer_that_dies_leaves_what_was_committed(tmp_path: Path) -> None:
     """The file as a killed process leaves it, with its write-ahead log, opened elsewhere."""
     database = Database(tmp_path / "first")

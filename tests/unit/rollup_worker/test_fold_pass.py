@@ -5,6 +5,7 @@ import pytest
 import rollup_worker.rollup
 from counter.clock import NS_PER_MS
 from counter.events import Event
+from counter.fold import FoldCounts
 from counter.rollups import CachedCount, FoldRecord
 from counter.segments import decode
 from counter.windows import NS_PER_DAY
@@ -56,8 +57,8 @@ async def test_of_two_deltas_with_one_token_one_counts_and_it_is_counted_as_a_co
     world.clock.advance_ms(7_000)
     parts = world.worker()
     await parts.worker.round()
-    counts = parts.rollup.progress[shard].counts
-    assert (counts.events, counts.duplicates, counts.conflicts) == (2, 1, 1)
+    progress = parts.rollup.progress[shard]
+    assert (progress.events, progress.counts) == (2, FoldCounts(duplicates=1, conflicts=1))
     [record] = await world.records(shard)
     bodies = await world.stores.event_log.bodies(record.segments)
     [(count, _, _)] = (await world.rollups()).values()
@@ -166,15 +167,19 @@ async def test_an_idle_shard_is_folded_rarely_and_a_busy_one_at_once(world: Worl
     assert len(await world.records(idle)) <= 60 // idle_windows + 1
 
 
-async def test_folds_fill_the_cache_with_their_stamp(world: World) -> None:
-    await world.write("views", 4)
-    await world.fold_all()
+async def test_folds_refresh_what_is_read_with_their_stamp(world: World) -> None:
     namespace_id = world.id_of("plays")
+    read = ((namespace_id, "views"), CachedCount(0, 0, 0, 0))
+    await world.stores.count_cache.put([read], ttl_ms=60_000)
+    await world.write("views", 4)
+    await world.write("nobody reads this", 5)
+    await world.fold_all()
     shard = shard_of(namespace_id, "views", world.layout.shards)
     [record] = await world.records(shard)
     stamp_ns = world.layout.complete_through_ns(record.to_window)
     [cached] = await world.stores.count_cache.get([(namespace_id, "views")])
     assert cached == CachedCount(4, stamp_ns, 0, 0)
+    assert await world.stores.count_cache.get([(namespace_id, "nobody reads this")]) == [None]
 
 
 async def test_events_of_a_deleted_namespace_are_skipped(world: World) -> None:
