@@ -72,7 +72,7 @@ async def measure(home: Path, *, events: int, repeats: int, progress: Progress) 
     for shape in shapes(events):
         segments, last_window = _segments(shape, layout)
         for store, open_stores, passes in (
-            ("memory", _memory, repeats),
+            ("memory", _memory, 1 if shape.counters == shape.events else repeats),
             ("sqlite", partial(_sqlite, home / f"{shape.counters}", platform), 1),
         ):
             progress.say(f"folds of {shape.events:,} events over {shape.name} on {store}")

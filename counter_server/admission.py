@@ -33,6 +33,7 @@ class Admission:
         self._platform = platform
         self._layout = layout
         self._clock = clock
+        self._accept_limit_ns = platform.accept_limit_ns
         self._tokens = TokenFactory(clock)
         self._clock_problem: str | None = "the store's clock was not read yet"
         self._fold_lag_ns = 0
@@ -120,16 +121,24 @@ class Admission:
     ) -> Event:
         """The event for a checked request; `token` is (token, time_ns, region), None: made here.
 
-        `delta` None is a clear.
+        `delta` None is a clear. What is plainly right is seen here, at one glance, because this
+        runs for every add; the checks have the last word on everything else.
         """
-        self.check_counter(counter)
+        if not (0 < len(counter) <= COUNTER_NAME_BYTES_MAX and counter.isascii()):
+            self.check_counter(counter)
         if delta is not None and not 0 < abs(delta) <= namespace.max_delta:
             self._refuse_delta(namespace, delta)
         if token is None:
             made = self._tokens.next()
             return Event(counter, made.generation_time_ns, made.token, delta)
         text, time_ns, region = token
-        self.check_token(text, time_ns, region, now_ns)
+        if not (
+            0 < len(text) <= TOKEN_BYTES_MAX
+            and text.isascii()
+            and not region
+            and time_ns <= now_ns + self._accept_limit_ns
+        ):
+            self.check_token(text, time_ns, region, now_ns)
         return Event(counter, time_ns, text, delta)
 
     def now_ns(self) -> int:

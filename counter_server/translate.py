@@ -42,16 +42,19 @@ TOKEN_STATUSES = {
 def raw_token(message: pb.IdempotencyToken) -> RawToken:
     """A token string without a time is refused: a time made up here would make a retry another
     event."""
-    if not message.HasField("generation_time"):
-        raise InvalidRequest(
-            "TOKEN_MALFORMED",
-            "idempotency_token.generation_time",
-            "idempotency_token.generation_time is missing: send the time at which you made the "
-            "token, the same with every retry",
-        )
-    field = "idempotency_token.generation_time"
-    time_ns = _timestamp_ns(message.generation_time, "TOKEN_MALFORMED", field)
-    return message.token, time_ns, message.region
+    stamp = message.generation_time
+    seconds, nanos = stamp.seconds, stamp.nanos
+    if not (0 < seconds < _SECONDS_MAX and 0 <= nanos < NS_PER_S):
+        field = "idempotency_token.generation_time"
+        if not message.HasField("generation_time"):
+            raise InvalidRequest(
+                "TOKEN_MALFORMED",
+                field,
+                f"{field} is missing: send the time at which you made the token, the same with "
+                "every retry",
+            )
+        _timestamp_ns(stamp, "TOKEN_MALFORMED", field)
+    return message.token, seconds * NS_PER_S + nanos, message.region
 
 
 def token_message(event: Event) -> pb.IdempotencyToken:

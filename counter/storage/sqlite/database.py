@@ -65,7 +65,7 @@ class Database:
         self._failed_for_good = False
         self._closing = False
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._write_jobs, name="sqlite-writer")
+        self._thread = threading.Thread(target=self._write_jobs, name="sqlite-writer", daemon=True)
         self._thread.start()
 
     def _connect(self, cache_kib: int) -> sqlite3.Connection:
