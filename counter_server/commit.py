@@ -2,7 +2,9 @@
 
 Events wait in one buffer per (namespace, window, shard). At most `commits_in_flight` writes are
 under way; when one ends, whatever waits then is packed into segments and written next. A lone add
-on an idle server is written at once: nothing ever waits for company.
+on an idle server is written at once. Where calls come in numbers, the next commit waits a moment
+for company: a little for each further call that the last one carried, so that the wait grows with
+the load and vanishes with it, and none at all once commits are large anyway.
 
 **The rule that makes every acknowledgement true.** An event of window W is acknowledged only if the
 close mark that came back with its own write, read after that write was durable, shows W open. A
@@ -32,9 +34,13 @@ _RETRY_AFTER_MS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class CommitLimits:
-    commits_in_flight: int = 2
+    commits_in_flight: int = 1
     segments_per_commit: int = 256
     events_waiting_max: int = 100_000  # beyond it: RESOURCE_EXHAUSTED
+    # From the start of one commit to the start of the next.
+    gather_ms_per_further_call: float = 2.0
+    gather_ms_max: float = 10.0
+    gather_below_events: int = 64
 
 
 class _Call:
@@ -87,6 +93,8 @@ class GroupCommit:
         # The buffer of each partition that still takes events.
         self._open: dict[tuple[int, int, int], _Buffer] = {}
         self._events = 0  # waiting or being written
+        self._calls_waiting = 0
+        self._next_start_s = 0.0  # not sooner
         self._commits: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self._stopping = False
@@ -108,6 +116,7 @@ class GroupCommit:
         call = _Call(loop.create_future())
         prefix = namespace_prefix(namespace_id)
         self._events += len(events)
+        self._calls_waiting += 1
         window_ns, shards = self._window_ns, self._shards
         partitions: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for position, event in enumerate(events):
@@ -119,9 +128,9 @@ class GroupCommit:
         if not events:
             call.settled.set_result([])
         elif not self._scheduled:
-            # At the end of this turn of the loop, so that calls of one turn share a commit.
+            # Not before the end of this turn of the loop: calls of one turn share a commit.
             self._scheduled = True
-            loop.call_soon(self._start_commits)
+            loop.call_at(self._next_start_s, self._start_commits)
         return call.settled
 
     async def drain(self) -> None:
@@ -154,6 +163,15 @@ class GroupCommit:
 
     def _start_commits(self) -> None:
         self._scheduled = False
+        if len(self._commits) >= self._limits.commits_in_flight or not self._waiting:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._next_start_s and not self._stopping:
+            self._scheduled = True
+            loop.call_at(self._next_start_s, self._start_commits)
+            return
+        self._next_start_s = loop.time() + self._gather_s()
+        self._calls_waiting = 0
         while self._waiting and len(self._commits) < self._limits.commits_in_flight:
             count = min(len(self._waiting), self._limits.segments_per_commit)
             buffers = [self._waiting.popleft() for _ in range(count)]
@@ -164,6 +182,15 @@ class GroupCommit:
             commit = asyncio.create_task(self._commit(buffers))
             self._commits.add(commit)
             commit.add_done_callback(self._ended)
+
+    def _gather_s(self) -> float:
+        """How long the commit that starts now keeps the next one waiting for company."""
+        limits = self._limits
+        waiting = sum(len(buffer.events) for buffer in self._waiting)
+        if waiting >= limits.gather_below_events:
+            return 0.0
+        further_calls_ms = limits.gather_ms_per_further_call * (self._calls_waiting - 1)
+        return min(limits.gather_ms_max, further_calls_ms) / 1_000
 
     def _ended(self, commit: "asyncio.Task[None]") -> None:
         self._commits.discard(commit)
