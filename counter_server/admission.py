@@ -6,6 +6,7 @@ still open is known for sure only after the write (see `commit`); a window that 
 closed spares the write.
 """
 
+from collections.abc import Iterable
 from typing import NoReturn
 
 from counter.clock import NS_PER_S, Clock
@@ -24,6 +25,10 @@ from counter.storage.ports import Closed
 from counter.tokens import TOKEN_BYTES_MAX, TokenFactory
 from counter.windows import Layout
 
+RawToken = tuple[str, int, str]  # token, generation time in ns, region
+# Counter, delta, and the token as it came: None if the server is to make it, or what is wrong.
+RawAdd = tuple[str, int | None, RawToken | TallyError | None]
+
 # Of log_retention: folds this far behind stop writes (I8).
 _LAG_REFUSED_FRACTION = 2
 
@@ -33,7 +38,6 @@ class Admission:
         self._platform = platform
         self._layout = layout
         self._clock = clock
-        self._accept_limit_ns = platform.accept_limit_ns
         self._tokens = TokenFactory(clock)
         self._clock_problem: str | None = "the store's clock was not read yet"
         self._fold_lag_ns = 0
@@ -116,30 +120,51 @@ class Admission:
         namespace: Namespace,
         counter: str,
         delta: int | None,
-        token: tuple[str, int, str] | None,
+        token: RawToken | None,
         now_ns: int,
     ) -> Event:
-        """The event for a checked request; `token` is (token, time_ns, region), None: made here.
-
-        `delta` None is a clear. What is plainly right is seen here, at one glance, because this
-        runs for every add; the checks have the last word on everything else.
-        """
-        if not (0 < len(counter) <= COUNTER_NAME_BYTES_MAX and counter.isascii()):
-            self.check_counter(counter)
+        """The event for a request that passes all checks; `delta` None is a clear."""
+        self.check_counter(counter)
         if delta is not None and not 0 < abs(delta) <= namespace.max_delta:
             self._refuse_delta(namespace, delta)
         if token is None:
             made = self._tokens.next()
             return Event(counter, made.generation_time_ns, made.token, delta)
         text, time_ns, region = token
-        if not (
-            0 < len(text) <= TOKEN_BYTES_MAX
-            and text.isascii()
-            and not region
-            and time_ns <= now_ns + self._accept_limit_ns
-        ):
-            self.check_token(text, time_ns, region, now_ns)
+        self.check_token(text, time_ns, region, now_ns)
         return Event(counter, time_ns, text, delta)
+
+    def events(
+        self, namespace: Namespace, adds: Iterable[RawAdd], now_ns: int
+    ) -> list[Event | TallyError]:
+        """The same for many, with an error in the place of each that does not pass.
+
+        What is plainly right is seen at one glance; everything else goes through the checks.
+        """
+        admitted: list[Event | TallyError] = []
+        max_delta, latest_ns = namespace.max_delta, now_ns + self._platform.accept_limit_ns
+        for counter, delta, token in adds:
+            if token is not None and not isinstance(token, TallyError):
+                text, time_ns, region = token
+                if (
+                    0 < len(counter) <= COUNTER_NAME_BYTES_MAX
+                    and counter.isascii()
+                    and 0 < len(text) <= TOKEN_BYTES_MAX
+                    and text.isascii()
+                    and time_ns <= latest_ns
+                    and not region
+                    and delta
+                    and -max_delta <= delta <= max_delta
+                ):
+                    admitted.append(Event(counter, time_ns, text, delta))
+                    continue
+            try:
+                if isinstance(token, TallyError):
+                    raise token
+                admitted.append(self.event(namespace, counter, delta, token, now_ns))
+            except TallyError as error:
+                admitted.append(error)
+        return admitted
 
     def now_ns(self) -> int:
         return self._clock.now_ns()

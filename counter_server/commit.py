@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from counter.errors import Overloaded, ShuttingDown
 from counter.events import Event
-from counter.keys import counter_hash, namespace_prefix
+from counter.keys import shards_of
 from counter.segments import SEGMENT_EVENTS_MAX, Segment, SegmentRef, encode
 from counter.storage.ports import Closed, EventLog
 from counter.windows import Layout
@@ -114,15 +114,13 @@ class GroupCommit:
             )
         loop = asyncio.get_running_loop()
         call = _Call(loop.create_future())
-        prefix = namespace_prefix(namespace_id)
         self._events += len(events)
         self._calls_waiting += 1
-        window_ns, shards = self._window_ns, self._shards
+        window_ns = self._window_ns
+        shards = shards_of(namespace_id, [event.counter for event in events], self._shards)
         partitions: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for position, event in enumerate(events):
-            window = event.time_ns // window_ns
-            shard = counter_hash(prefix, event.counter) % shards
-            partitions[window, shard].append(position)
+        for position, (event, shard) in enumerate(zip(events, shards, strict=True)):
+            partitions[event.time_ns // window_ns, shard].append(position)
         for (window, shard), positions in partitions.items():
             self._join(call, (namespace_id, window, shard), events, positions)
         if not events:

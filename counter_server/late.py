@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from counter.clock import Clock
 from counter.errors import FoldPending, Overloaded, TallyError, TokenExpired, TokenTooOld
 from counter.events import Event
-from counter.keys import counter_hash, namespace_prefix
+from counter.keys import shards_of
 from counter.segments import decode
 from counter.storage.ports import EventLog, Ledger
 from counter.windows import Layout
@@ -87,7 +87,7 @@ class LateTokens:
         return TokenStatus.NOT_APPLIED
 
     def _partition(self, namespace_id: int, event: Event) -> Partition:
-        shard = counter_hash(namespace_prefix(namespace_id), event.counter) % self._layout.shards
+        [shard] = shards_of(namespace_id, [event.counter], self._layout.shards)
         return namespace_id, self._layout.window_of(event.time_ns), shard
 
     async def _wait_for_fold(self, partition: Partition, ends_s: float) -> frozenset[Identity]:

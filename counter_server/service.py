@@ -8,7 +8,6 @@ import grpc
 
 from counter.errors import InvalidRequest, NamespaceUnknown, TallyError
 from counter.events import Event
-from counter.namespaces import Namespace
 from counter.rpc.server import answering_errors
 from counter.settings import BATCH_ITEMS_MAX
 from counter.v1 import counter_service_pb2 as pb
@@ -74,27 +73,22 @@ class CounterService(pb_grpc.CounterServiceServicer):
         self, request: pb.BatchAddCountRequest, context: Any
     ) -> pb.BatchAddCountResponse:
         strategy = self._strategy(request.namespace)
-        items = request.items
-        _check_batch_size(len(items), "items")
-        outcomes: list[Outcome] = [False] * len(items)
-        events: list[Event] = []
-        positions: list[int] = []
-        made: dict[int, Event] = {}
-        namespace, now_ns = strategy.namespace, self._admission.now_ns()
-        for position, item in enumerate(items):
-            try:
-                event = self._checked(namespace, item, item.delta, now_ns)
-            except TallyError as error:
-                outcomes[position] = error
-                continue
-            if not item.HasField("idempotency_token"):
-                made[position] = event
-            events.append(event)
-            positions.append(position)
-        if events:
+        _check_batch_size(len(request.items), "items")
+        adds = translate.raw_adds(request.items)
+        admitted = self._admission.events(strategy.namespace, adds, self._admission.now_ns())
+        # The outcome of what was not admitted is the error itself.
+        outcomes = [each if isinstance(each, TallyError) else False for each in admitted]
+        positions = [at for at, outcome in enumerate(outcomes) if outcome is False]
+        if positions:
+            events = [each for each in admitted if not isinstance(each, TallyError)]
             taken = await strategy.add(events, wait_s=_wait_s(context))
-            for position, outcome in zip(positions, taken, strict=True):
-                outcomes[position] = outcome
+            for at, outcome in zip(positions, taken, strict=True):
+                outcomes[at] = outcome
+        made = {
+            at: event
+            for at, event in enumerate(admitted)
+            if adds[at][2] is None and isinstance(event, Event)
+        }
         response = pb.BatchAddCountResponse()
         translate.add_outcomes(response, outcomes, made)
         return response
@@ -151,23 +145,13 @@ class CounterService(pb_grpc.CounterServiceServicer):
         delta: int | None,
     ) -> tuple[Strategy, Event]:
         strategy = self._strategy(request.namespace)
-        now_ns = self._admission.now_ns()
-        return strategy, self._checked(strategy.namespace, request, delta, now_ns)
-
-    def _checked(
-        self,
-        namespace: Namespace,
-        request: pb.AddCountRequest
-        | pb.AddAndGetCountRequest
-        | pb.ClearCountRequest
-        | pb.AddCountItem,
-        delta: int | None,
-        now_ns: int,
-    ) -> Event:
         token = None
         if request.HasField("idempotency_token"):
             token = translate.raw_token(request.idempotency_token)
-        return self._admission.event(namespace, request.counter_name, delta, token, now_ns)
+        admission, namespace = self._admission, strategy.namespace
+        return strategy, admission.event(
+            namespace, request.counter_name, delta, token, admission.now_ns()
+        )
 
 
 def _token_as_used(

@@ -1,6 +1,6 @@
 """Between protobuf and the domain. Protobuf goes no deeper than this."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -11,10 +11,9 @@ from counter.events import Event
 from counter.namespaces import Strategy
 from counter.rpc.status import code_of, duration_of
 from counter.v1 import counter_service_pb2 as pb
+from counter_server.admission import RawAdd, RawToken
 from counter_server.late import TokenStatus
 from counter_server.strategies.strategy import Freshness, Outcome, Source, Value
-
-RawToken = tuple[str, int, str]  # token, generation time in ns, region
 
 # Times that fit in 64 bits of nanoseconds: 1970 to 2262.
 _SECONDS_MAX = 2**63 // NS_PER_S
@@ -42,19 +41,37 @@ TOKEN_STATUSES = {
 def raw_token(message: pb.IdempotencyToken) -> RawToken:
     """A token string without a time is refused: a time made up here would make a retry another
     event."""
-    stamp = message.generation_time
-    seconds, nanos = stamp.seconds, stamp.nanos
-    if not (0 < seconds < _SECONDS_MAX and 0 <= nanos < NS_PER_S):
-        field = "idempotency_token.generation_time"
-        if not message.HasField("generation_time"):
-            raise InvalidRequest(
-                "TOKEN_MALFORMED",
-                field,
-                f"{field} is missing: send the time at which you made the token, the same with "
-                "every retry",
-            )
-        _timestamp_ns(stamp, "TOKEN_MALFORMED", field)
-    return message.token, seconds * NS_PER_S + nanos, message.region
+    field = "idempotency_token.generation_time"
+    if not message.HasField("generation_time"):
+        raise InvalidRequest(
+            "TOKEN_MALFORMED",
+            field,
+            f"{field} is missing: send the time at which you made the token, the same with every "
+            "retry",
+        )
+    time_ns = _timestamp_ns(message.generation_time, "TOKEN_MALFORMED", field)
+    return message.token, time_ns, message.region
+
+
+def raw_adds(items: Iterable[pb.AddCountItem]) -> list[RawAdd]:
+    """The fields of many adds; a token that cannot be read is an error in its place."""
+    adds: list[RawAdd] = []
+    for item in items:
+        message = item.idempotency_token
+        stamp = message.generation_time
+        seconds, nanos = stamp.seconds, stamp.nanos
+        token: RawToken | TallyError | None
+        if 0 < seconds < _SECONDS_MAX and 0 <= nanos < NS_PER_S:
+            token = (message.token, seconds * NS_PER_S + nanos, message.region)
+        elif not item.HasField("idempotency_token"):
+            token = None
+        else:
+            try:
+                token = raw_token(message)
+            except TallyError as error:
+                token = error
+        adds.append((item.counter_name, item.delta, token))
+    return adds
 
 
 def token_message(event: Event) -> pb.IdempotencyToken:

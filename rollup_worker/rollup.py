@@ -19,7 +19,7 @@ from counter.errors import StoreDamaged
 from counter.events import Event
 from counter.fold import FoldCounts, fold, gather
 from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
-from counter.namespaces import Namespace
+from counter.namespaces import EMPTY, Namespace, Snapshot
 from counter.rollups import ZERO, CachedCount, FoldRecord, RollupKey
 from counter.segments import SegmentRef, decode
 from counter.storage.ports import (
@@ -69,6 +69,7 @@ class Rollup:
         self._stores = stores
         self._layout = layout
         self._idle_windows = max(1, _IDLE_FOLD_NS // layout.window_ns)
+        self._last_snapshot = EMPTY
         self.progress = [ShardProgress() for _ in range(layout.shards)]
 
     async def fold_shard(self, shard: int, closed_through: int) -> bool:
@@ -128,8 +129,7 @@ class Rollup:
         """The rollups that the record leads to: the same whoever computes them, and when (I3)."""
         if not record.segments:
             return []
-        snapshot = await self._stores.namespace_store.get(record.namespaces_version)
-        assert snapshot is not None, record.namespaces_version
+        snapshot = await self._snapshot(record.namespaces_version)
         rows: list[RollupRow] = []
         for namespace_id, events in (await self._events(record.segments)).items():
             namespace = snapshot.by_id.get(namespace_id)
@@ -137,6 +137,14 @@ class Rollup:
                 continue
             await self._fold_namespace(namespace, events, record, rows, counts)
         return rows
+
+    async def _snapshot(self, version: int) -> Snapshot:
+        """A version never changes, so the last one is kept."""
+        if self._last_snapshot.version != version:
+            snapshot = await self._stores.namespace_store.get(version)
+            assert snapshot is not None, version
+            self._last_snapshot = snapshot
+        return self._last_snapshot
 
     async def _events(self, refs: Sequence[SegmentRef]) -> dict[int, defaultdict[str, list[Event]]]:
         """By namespace, then by counter. `refs` are sorted, so ids rise within each window."""
@@ -184,9 +192,8 @@ class Rollup:
     async def _refresh_cache(self, record: FoldRecord, rows: Sequence[RollupRow]) -> None:
         """Each row is complete through the record's end, so that is the stamp of its count."""
         stamp_ns = self._layout.complete_through_ns(record.to_window)
-        snapshot = await self._stores.namespace_store.get(record.namespaces_version)
+        snapshot = await self._snapshot(record.namespaces_version)
         for namespace_id, of_namespace in itertools.groupby(rows, lambda row: row[0].namespace_id):
-            assert snapshot is not None, record.namespaces_version
             ttl_ms = snapshot.by_id[namespace_id].cache_ttl_ms
             items = [
                 (

@@ -16,9 +16,9 @@ _REFS = (
     "WHERE region = ? AND shard = ? AND window BETWEEN ? AND ? "
     "ORDER BY window, namespace_id, segment_id"
 )
-_BODY = (
-    "SELECT body FROM segments WHERE region = ? AND shard = ? AND window = ? AND lane = ? "
-    "AND namespace_id = ? AND segment_id = ?"
+_BODIES = (
+    " SELECT segment_id, body FROM wanted JOIN segments "
+    "USING (shard, window, lane, namespace_id, segment_id) WHERE region = ?"
 )
 _DROP = (
     "DELETE FROM segments WHERE rowid IN (SELECT rowid FROM segments "
@@ -69,12 +69,17 @@ class SqliteEventLog:
         return [SegmentRef(*row) for row in rows]
 
     async def bodies(self, refs: Sequence[SegmentRef]) -> list[bytes | None]:
-        found: list[bytes | None] = []
-        for ref in refs:
-            key = (self._region, ref.shard, ref.window, ref.lane, ref.namespace_id, ref.segment_id)
-            rows = self._database.read(_BODY, key)
-            found.append(rows[0][0] if rows else None)
-        return found
+        found: dict[bytes, bytes] = {}
+        for chunk in chunks(refs):
+            wanted = values(len(chunk), "(?, ?, ?, ?, ?)")
+            with_wanted = (
+                f"WITH wanted(shard, window, lane, namespace_id, segment_id) AS ({wanted})"
+            )
+            parameters: list[object] = []
+            for ref in chunk:
+                parameters += (ref.shard, ref.window, ref.lane, ref.namespace_id, ref.segment_id)
+            found.update(self._database.read(with_wanted + _BODIES, [*parameters, self._region]))
+        return [found.get(ref.segment_id) for ref in refs]
 
     async def drop_through(self, window: int) -> int:
         [(shards,)] = self._database.read(
