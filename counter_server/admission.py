@@ -6,7 +6,7 @@ still open is known for sure only after the write (see `commit`); a window that 
 closed spares the write.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NoReturn
 
 from counter.clock import NS_PER_S, Clock
@@ -135,15 +135,16 @@ class Admission:
         return Event(counter, time_ns, text, delta)
 
     def events(
-        self, namespace: Namespace, adds: Iterable[RawAdd], now_ns: int
-    ) -> list[Event | TallyError]:
-        """The same for many, with an error in the place of each that does not pass.
+        self, namespace: Namespace, adds: Sequence[RawAdd], now_ns: int
+    ) -> tuple[list[Event], dict[int, TallyError]]:
+        """The same for many: the events in order, and by position what is wrong with the others.
 
         What is plainly right is seen at one glance; everything else goes through the checks.
         """
-        admitted: list[Event | TallyError] = []
+        admitted: list[Event] = []
+        errors: dict[int, TallyError] = {}
         max_delta, latest_ns = namespace.max_delta, now_ns + self._platform.accept_limit_ns
-        for counter, delta, token in adds:
+        for position, (counter, delta, token) in enumerate(adds):
             if token is not None and not isinstance(token, TallyError):
                 text, time_ns, region = token
                 if (
@@ -163,8 +164,8 @@ class Admission:
                     raise token
                 admitted.append(self.event(namespace, counter, delta, token, now_ns))
             except TallyError as error:
-                admitted.append(error)
-        return admitted
+                errors[position] = error
+        return admitted, errors
 
     def now_ns(self) -> int:
         return self._clock.now_ns()

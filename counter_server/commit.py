@@ -117,10 +117,11 @@ class GroupCommit:
         self._events += len(events)
         self._calls_waiting += 1
         window_ns = self._window_ns
+        windows = [event.time_ns // window_ns for event in events]
         shards = shards_of(namespace_id, [event.counter for event in events], self._shards)
         partitions: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for position, (event, shard) in enumerate(zip(events, shards, strict=True)):
-            partitions[event.time_ns // window_ns, shard].append(position)
+        for position, partition in enumerate(zip(windows, shards, strict=True)):
+            partitions[partition].append(position)
         for (window, shard), positions in partitions.items():
             self._join(call, (namespace_id, window, shard), events, positions)
         if not events:

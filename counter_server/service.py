@@ -74,21 +74,18 @@ class CounterService(pb_grpc.CounterServiceServicer):
     ) -> pb.BatchAddCountResponse:
         strategy = self._strategy(request.namespace)
         _check_batch_size(len(request.items), "items")
-        adds = translate.raw_adds(request.items)
-        admitted = self._admission.events(strategy.namespace, adds, self._admission.now_ns())
-        # The outcome of what was not admitted is the error itself.
-        outcomes = [each if isinstance(each, TallyError) else False for each in admitted]
-        positions = [at for at, outcome in enumerate(outcomes) if outcome is False]
-        if positions:
-            events = [each for each in admitted if not isinstance(each, TallyError)]
-            taken = await strategy.add(events, wait_s=_wait_s(context))
-            for at, outcome in zip(positions, taken, strict=True):
-                outcomes[at] = outcome
-        made = {
-            at: event
-            for at, event in enumerate(admitted)
-            if adds[at][2] is None and isinstance(event, Event)
-        }
+        adds, without = translate.raw_adds(request.items)
+        events, errors = self._admission.events(strategy.namespace, adds, self._admission.now_ns())
+        outcomes: list[Outcome] = []
+        if events:
+            outcomes = await strategy.add(events, wait_s=_wait_s(context))
+        if errors:
+            admitted = [at for at in range(len(adds)) if at not in errors]
+            taken = dict(zip(admitted, outcomes, strict=True))
+            outcomes = [errors[at] if at in errors else taken[at] for at in range(len(adds))]
+            made = {at: each for at, each in zip(admitted, events, strict=True) if at in without}
+        else:
+            made = {at: events[at] for at in without}
         response = pb.BatchAddCountResponse()
         translate.add_outcomes(response, outcomes, made)
         return response

@@ -53,9 +53,13 @@ def raw_token(message: pb.IdempotencyToken) -> RawToken:
     return message.token, time_ns, message.region
 
 
-def raw_adds(items: Iterable[pb.AddCountItem]) -> list[RawAdd]:
-    """The fields of many adds; a token that cannot be read is an error in its place."""
+def raw_adds(items: Iterable[pb.AddCountItem]) -> tuple[list[RawAdd], set[int]]:
+    """The fields of many adds, and the positions of those without a token.
+
+    A token that cannot be read is an error in its place.
+    """
     adds: list[RawAdd] = []
+    without_token: set[int] = set()
     for item in items:
         message = item.idempotency_token
         stamp = message.generation_time
@@ -65,13 +69,14 @@ def raw_adds(items: Iterable[pb.AddCountItem]) -> list[RawAdd]:
             token = (message.token, seconds * NS_PER_S + nanos, message.region)
         elif not item.HasField("idempotency_token"):
             token = None
+            without_token.add(len(adds))
         else:
             try:
                 token = raw_token(message)
             except TallyError as error:
                 token = error
         adds.append((item.counter_name, item.delta, token))
-    return adds
+    return adds, without_token
 
 
 def token_message(event: Event) -> pb.IdempotencyToken:

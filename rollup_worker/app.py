@@ -19,7 +19,13 @@ SERVICE = "counter.v1.RollupService"
 
 class RollupWorker:
     def __init__(
-        self, stores: FoldStores, *, platform: Platform, layout: Layout, clock: Clock
+        self,
+        stores: FoldStores,
+        *,
+        platform: Platform,
+        layout: Layout,
+        clock: Clock,
+        passes_in_parallel: int,
     ) -> None:
         ledger = stores.ledger
         rollup = Rollup(stores, layout)
@@ -28,6 +34,7 @@ class RollupWorker:
             rollup,
             Retention(stores.event_log, ledger, layout, platform, clock),
             window_ms=layout.window_ms,
+            passes_in_parallel=passes_in_parallel,
         )
         self._service = RollupService(self._worker, rollup, ledger, layout, platform, clock)
 

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from counter.clock import NS_PER_MS
@@ -37,7 +37,7 @@ from counter.windows import Layout
 # Bounds memory, and how long adds wait behind a pass on a store with one writer.
 EVENTS_PER_PASS_MAX = 20_000
 _COUNTERS_PER_SLICE = 512
-_SEGMENTS_PER_SLICE = 16
+_EVENTS_PER_SLICE = 2_000
 # A shard without events is folded at least this often: its reads stay about as fresh as others',
 # and an idle store does not fill with empty records.
 _IDLE_FOLD_NS = 2_000 * NS_PER_MS
@@ -149,8 +149,7 @@ class Rollup:
     async def _events(self, refs: Sequence[SegmentRef]) -> dict[int, defaultdict[str, list[Event]]]:
         """By namespace, then by counter. `refs` are sorted, so ids rise within each window."""
         events: dict[int, defaultdict[str, list[Event]]] = {}
-        for start in range(0, len(refs), _SEGMENTS_PER_SLICE):
-            slice_ = refs[start : start + _SEGMENTS_PER_SLICE]
+        for slice_ in _slices(refs):
             for ref, body in zip(slice_, await self._stores.event_log.bodies(slice_), strict=True):
                 if body is None:
                     raise StoreDamaged(
@@ -204,6 +203,20 @@ class Rollup:
             ]
             if ttl_ms > 0:
                 await self._stores.shared_cache.refresh(items, ttl_ms=ttl_ms)
+
+
+def _slices(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
+    """Cuts a pass's segments into pieces of about the same work."""
+    slice_: list[SegmentRef] = []
+    events = 0
+    for ref in refs:
+        slice_.append(ref)
+        events += ref.event_count
+        if events >= _EVENTS_PER_SLICE:
+            yield slice_
+            slice_, events = [], 0
+    if slice_:
+        yield slice_
 
 
 def _last_window_of_pass(refs: Sequence[SegmentRef], closed_through: int) -> int:

@@ -9,7 +9,6 @@ from rollup_worker.closer import Closer
 from rollup_worker.retention import Retention
 from rollup_worker.rollup import Rollup
 
-PASSES_IN_PARALLEL_MAX = 4
 _ROUNDS_PER_WINDOW = 4
 _ROUND_S_MIN, _ROUND_S_MAX = 0.02, 0.5
 _RETENTION_EVERY_S = 60.0
@@ -19,14 +18,20 @@ log = structlog.get_logger()
 
 class Worker:
     def __init__(
-        self, closer: Closer, rollup: Rollup, retention: Retention, *, window_ms: int
+        self,
+        closer: Closer,
+        rollup: Rollup,
+        retention: Retention,
+        *,
+        window_ms: int,
+        passes_in_parallel: int,
     ) -> None:
         self._closer = closer
         self._rollup = rollup
         self._retention = retention
         pause_s = window_ms / 1_000 / _ROUNDS_PER_WINDOW
         self._pause_s = min(max(pause_s, _ROUND_S_MIN), _ROUND_S_MAX)
-        self._passes = asyncio.Semaphore(PASSES_IN_PARALLEL_MAX)
+        self._passes = asyncio.Semaphore(passes_in_parallel)
         self._round_problem: str | None = None
         self._stopping = asyncio.Event()
 

@@ -186,7 +186,11 @@ class WorkerParts:
         )
         self.retention = Retention(event_log, ledger, world.layout, PLATFORM, clock)
         self.worker = Worker(
-            self.closer, self.rollup, self.retention, window_ms=world.layout.window_ms
+            self.closer,
+            self.rollup,
+            self.retention,
+            window_ms=world.layout.window_ms,
+            passes_in_parallel=4,
         )
 
     async def pass_over_all(self) -> int:
