@@ -26,8 +26,9 @@ from counter.tokens import TOKEN_BYTES_MAX, TokenFactory
 from counter.windows import Layout
 
 RawToken = tuple[str, int, str]  # token, generation time in ns, region
-# Counter, delta, and the token as it came: None if the server is to make it, or what is wrong.
-RawAdd = tuple[str, int | None, RawToken | TallyError | None]
+# Counter, delta, token, generation time in ns, region. Instead of the token: None if the server is
+# to make it, or what is wrong with it.
+RawAdd = tuple[str, int, str | TallyError | None, int, str]
 
 # Of log_retention: folds this far behind stop writes (I8).
 _LAG_REFUSED_FRACTION = 2
@@ -144,24 +145,24 @@ class Admission:
         admitted: list[Event] = []
         errors: dict[int, TallyError] = {}
         max_delta, latest_ns = namespace.max_delta, now_ns + self._platform.accept_limit_ns
-        for position, (counter, delta, token) in enumerate(adds):
-            if token is not None and not isinstance(token, TallyError):
-                text, time_ns, region = token
-                if (
-                    0 < len(counter) <= COUNTER_NAME_BYTES_MAX
-                    and counter.isascii()
-                    and 0 < len(text) <= TOKEN_BYTES_MAX
-                    and text.isascii()
-                    and time_ns <= latest_ns
-                    and not region
-                    and delta
-                    and -max_delta <= delta <= max_delta
-                ):
-                    admitted.append(Event(counter, time_ns, text, delta))
-                    continue
+        for position, (counter, delta, text, time_ns, region) in enumerate(adds):
+            if (
+                isinstance(text, str)
+                and 0 < len(counter) <= COUNTER_NAME_BYTES_MAX
+                and counter.isascii()
+                and 0 < len(text) <= TOKEN_BYTES_MAX
+                and text.isascii()
+                and time_ns <= latest_ns
+                and not region
+                and delta
+                and -max_delta <= delta <= max_delta
+            ):
+                admitted.append(Event(counter, time_ns, text, delta))
+                continue
             try:
-                if isinstance(token, TallyError):
-                    raise token
+                if isinstance(text, TallyError):
+                    raise text
+                token = None if text is None else (text, time_ns, region)
                 admitted.append(self.event(namespace, counter, delta, token, now_ns))
             except TallyError as error:
                 errors[position] = error

@@ -48,14 +48,14 @@ class _Call:
 
     __slots__ = ("buffers", "late", "settled")
 
-    def __init__(self, settled: "asyncio.Future[list[int]]") -> None:
-        self.settled = settled  # the positions of the events that came too late
-        self.late: list[int] = []
+    def __init__(self, settled: "asyncio.Future[list[Event]]") -> None:
+        self.settled = settled  # the events that came too late
+        self.late: list[Event] = []
         self.buffers = 0
 
-    def buffer_written(self, positions: Sequence[int], *, late: bool) -> None:
+    def buffer_written(self, events: Sequence[Event], *, late: bool) -> None:
         if late:
-            self.late.extend(positions)
+            self.late.extend(events)
         self.buffers -= 1
         if self.buffers == 0 and not self.settled.done():
             self.settled.set_result(self.late)
@@ -73,7 +73,7 @@ class _Buffer:
         self.window = window
         self.shard = shard
         self.events: list[Event] = []
-        self.calls: list[tuple[_Call, list[int]]] = []
+        self.calls: list[tuple[_Call, list[Event]]] = []
 
 
 class GroupCommit:
@@ -99,8 +99,8 @@ class GroupCommit:
         self._scheduled = False
         self._stopping = False
 
-    def write(self, namespace_id: int, events: Sequence[Event]) -> "asyncio.Future[list[int]]":
-        """Writes events; answers with the positions of those whose window had closed.
+    def write(self, namespace_id: int, events: Sequence[Event]) -> "asyncio.Future[list[Event]]":
+        """Writes events; answers with those whose window had closed.
 
         All others are durable, will be counted exactly once, and may be acknowledged.
         """
@@ -117,13 +117,12 @@ class GroupCommit:
         self._events += len(events)
         self._calls_waiting += 1
         window_ns = self._window_ns
-        windows = [event.time_ns // window_ns for event in events]
         shards = shards_of(namespace_id, [event.counter for event in events], self._shards)
-        partitions: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for position, partition in enumerate(zip(windows, shards, strict=True)):
-            partitions[partition].append(position)
-        for (window, shard), positions in partitions.items():
-            self._join(call, (namespace_id, window, shard), events, positions)
+        partitions: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
+        for event, shard in zip(events, shards, strict=True):
+            partitions[event.time_ns // window_ns, shard].append(event)
+        for (window, shard), of_partition in partitions.items():
+            self._join(call, (namespace_id, window, shard), of_partition)
         if not events:
             call.settled.set_result([])
         elif not self._scheduled:
@@ -139,22 +138,16 @@ class GroupCommit:
             self._start_commits()
             await asyncio.wait(self._commits)
 
-    def _join(
-        self,
-        call: _Call,
-        key: tuple[int, int, int],
-        events: Sequence[Event],
-        positions: list[int],
-    ) -> None:
+    def _join(self, call: _Call, key: tuple[int, int, int], events: list[Event]) -> None:
         """Puts a call's events of one partition into as many buffers as they need."""
-        while positions:
+        while events:
             buffer = self._open.get(key)
             if buffer is None:
                 buffer = self._open[key] = _Buffer(*key)
                 self._waiting.append(buffer)
             room = SEGMENT_EVENTS_MAX - len(buffer.events)
-            taken, positions = positions[:room], positions[room:]
-            buffer.events.extend([events[position] for position in taken])
+            taken, events = events[:room], events[room:]
+            buffer.events.extend(taken)
             buffer.calls.append((call, taken))
             call.buffers += 1
             if len(buffer.events) >= SEGMENT_EVENTS_MAX:
@@ -208,8 +201,8 @@ class GroupCommit:
         self._observe_closed(closed)
         for buffer in buffers:
             late = buffer.window <= closed.through
-            for call, positions in buffer.calls:
-                call.buffer_written(positions, late=late)
+            for call, events in buffer.calls:
+                call.buffer_written(events, late=late)
 
 
 def _segment(buffer: _Buffer) -> Segment:

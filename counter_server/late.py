@@ -27,6 +27,11 @@ Partition = tuple[int, int, int]  # namespace id, window, shard
 Identity = tuple[str, int, str]  # counter, time, token
 
 
+def identity(event: Event) -> Identity:
+    """What two events agree on if they are one."""
+    return event.counter, event.time_ns, event.token
+
+
 class TokenStatus(Enum):
     PENDING = "pending"
     APPLIED = "applied"
@@ -66,7 +71,7 @@ class LateTokens:
                 return
             for position in positions:
                 event = events[position]
-                if (event.counter, event.time_ns, event.token) in identities:
+                if identity(event) in identities:
                     outcomes[position] = True
                 else:
                     outcomes[position] = TokenExpired(
@@ -82,7 +87,7 @@ class LateTokens:
         identities = await self._look_up(self._partition(namespace_id, event))
         if identities is None:
             return TokenStatus.PENDING
-        if (event.counter, event.time_ns, event.token) in identities:
+        if identity(event) in identities:
             return TokenStatus.APPLIED
         return TokenStatus.NOT_APPLIED
 
@@ -143,7 +148,7 @@ class LateTokens:
         for body in await self._log.bodies(refs):
             if body is None:
                 raise self._too_old()
-            identities.update((each.counter, each.time_ns, each.token) for each in decode(body))
+            identities.update(identity(each) for each in decode(body))
         folded = frozenset(identities)
         if len(folded) < EVENTS_KEPT_MAX:
             self._folded[partition] = folded

@@ -64,18 +64,17 @@ def raw_adds(items: Iterable[pb.AddCountItem]) -> tuple[list[RawAdd], set[int]]:
         message = item.idempotency_token
         stamp = message.generation_time
         seconds, nanos = stamp.seconds, stamp.nanos
-        token: RawToken | TallyError | None
         if 0 < seconds < _SECONDS_MAX and 0 <= nanos < NS_PER_S:
-            token = (message.token, seconds * NS_PER_S + nanos, message.region)
+            time_ns = seconds * NS_PER_S + nanos
+            adds.append((item.counter_name, item.delta, message.token, time_ns, message.region))
         elif not item.HasField("idempotency_token"):
-            token = None
             without_token.add(len(adds))
+            adds.append((item.counter_name, item.delta, None, 0, ""))
         else:
             try:
-                token = raw_token(message)
+                adds.append((item.counter_name, item.delta, *raw_token(message)))
             except TallyError as error:
-                token = error
-        adds.append((item.counter_name, item.delta, token))
+                adds.append((item.counter_name, item.delta, error, 0, ""))
     return adds, without_token
 
 

@@ -10,7 +10,7 @@ from counter.namespaces import Namespace
 from counter.windows import Layout
 from counter_server.admission import Admission
 from counter_server.commit import GroupCommit
-from counter_server.late import LateTokens, TokenStatus
+from counter_server.late import Identity, LateTokens, TokenStatus, identity
 from counter_server.reads import Reads
 from counter_server.strategies.strategy import ANY_FRESHNESS, Freshness, Outcome, Source, Value
 
@@ -43,26 +43,18 @@ class Logged:
             raise problem
         # Windows that are known to be closed spare the write; the others are judged after it.
         first_open_ns = self._layout.end_ns(self._admission.closed_through)
-        late = [at for at, event in enumerate(events) if event.time_ns < first_open_ns]
-        written_late: list[int] = []
-        if not late:
-            written_late = await self._commit.write(self.namespace.id, events)
-        elif len(late) < len(events):
-            known_late = set(late)
-            in_time = [at for at in range(len(events)) if at not in known_late]
-            found = await self._commit.write(self.namespace.id, [events[at] for at in in_time])
-            written_late = [in_time[at] for at in found]
-        outcomes: list[Outcome] = [False] * len(events)
-        if late or written_late:
-            late += written_late
-            settled = await self._late.settle(
-                self.namespace.id, [events[at] for at in late], wait_s=wait_s
-            )
-            for at, outcome in zip(late, settled, strict=True):
-                outcomes[at] = outcome
-            for at in written_late:
-                outcomes[at] = _of_written(outcomes[at])
-        return outcomes
+        in_time = [event for event in events if event.time_ns >= first_open_ns]
+        written_late: list[Event] = []
+        if in_time:
+            written_late = await self._commit.write(self.namespace.id, in_time)
+        if not written_late and len(in_time) == len(events):
+            return [False] * len(events)
+        late = [event for event in events if event.time_ns < first_open_ns]
+        settled = await self._late.settle(self.namespace.id, late + written_late, wait_s=wait_s)
+        outcomes: dict[Identity, Outcome] = {}
+        for at, (event, outcome) in enumerate(zip(late + written_late, settled, strict=True)):
+            outcomes[identity(event)] = outcome if at < len(late) else _of_written(outcome)
+        return [outcomes.get(identity(event), False) for event in events]
 
     async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[bool, Value]:
         [outcome] = await self.add([event], wait_s=wait_s)
