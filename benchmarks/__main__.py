@@ -34,7 +34,7 @@ class Plan:
     fold_repeats: int = 3
     counters: int = 1_000_000
     growth_steps: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
-    growth_adds: int = 200_000
+    growth_s: int = 10
 
 
 _QUICK = Plan(
@@ -45,7 +45,7 @@ _QUICK = Plan(
     fold_repeats=1,
     counters=100_000,
     growth_steps=(1_000, 100_000),
-    growth_adds=50_000,
+    growth_s=3,
 )
 
 
@@ -59,7 +59,7 @@ async def _measure(plan: Plan, home: Path, progress: Progress) -> AsyncIterator[
         home / "readable", counters=plan.counters, progress=progress
     )
     yield await cardinality.measure_growth(
-        home / "growth", steps=plan.growth_steps, adds=plan.growth_adds, progress=progress
+        home / "growth", steps=plan.growth_steps, seconds=plan.growth_s, progress=progress
     )
     yield await folds.measure(
         home / "folds", events=plan.fold_events, repeats=plan.fold_repeats, progress=progress

@@ -50,13 +50,13 @@ async def empty_server(home: Path) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def tally_server(home: Path) -> AsyncIterator[Server]:
-    """`tally serve` with its default settings on a new data directory."""
+async def tally_server(home: Path, *flags: str) -> AsyncIterator[Server]:
+    """`tally serve` on a new data directory, with its default settings but for `flags`."""
     namespaces = home / "namespaces"
     namespaces.mkdir(parents=True)
     (namespaces / f"{NAMESPACE}.yaml").write_text(_NAMESPACE_YAML)
     arguments = ["tally", "serve", "--data", str(home / "data"), "--namespaces", str(namespaces)]
-    async with _running("tally", home, arguments) as server:
+    async with _running("tally", home, [*arguments, *flags]) as server:
         yield server
 
 

@@ -19,7 +19,7 @@ class Platform:
 
     region: str = "local"
     window_ms: int = 1_000
-    shards: int = 4  # one process gains nothing from more; each commit writes one segment a shard
+    shards: int = 2  # one process gains nothing from more: a commit writes a segment per shard
     accept_limit_ms: int = 5_000  # how late an event may come; decides when windows close
     max_clock_skew_ms: int = 500  # between our own processes and the store
     log_retention_s: int = 86_400  # how long a token's outcome can be told

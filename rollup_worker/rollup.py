@@ -8,11 +8,11 @@ A pass works in slices and gives way to other work of the process between them.
 """
 
 import asyncio
-import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from counter.clock import NS_PER_MS
 from counter.errors import StoreDamaged
@@ -25,6 +25,7 @@ from counter.segments import SegmentRef, decode
 from counter.storage.ports import (
     FOREVER,
     CountCache,
+    CounterKey,
     EventLog,
     FoldCommit,
     Ledger,
@@ -171,8 +172,8 @@ class Rollup:
     ) -> None:
         buckets = ROLLUP_BUCKETS[namespace.cardinality]
         prefix = namespace_prefix(namespace.id)
-        # Sorted, so that neighbours in the store are written together.
-        keys = sorted([(counter_hash(prefix, counter) % buckets, counter) for counter in events])
+        keys = [(counter_hash(prefix, counter) % buckets, counter) for counter in events]
+        keys.sort(key=itemgetter(0))  # neighbours in the store are read and written together
         for start in range(0, len(keys), _COUNTERS_PER_SLICE):
             slice_ = [
                 RollupKey(namespace.id, bucket, counter)
@@ -189,20 +190,24 @@ class Rollup:
             await asyncio.sleep(0)
 
     async def _refresh_cache(self, record: FoldRecord, rows: Sequence[RollupRow]) -> None:
-        """Each row is complete through the record's end, so that is the stamp of its count."""
+        """Gives the counters that readers ask for their new counts; others stay out of the cache.
+
+        Each row is complete through the record's end, so that is the stamp of its count.
+        """
         stamp_ns = self._layout.complete_through_ns(record.to_window)
+        cache = self._stores.shared_cache
         snapshot = await self._snapshot(record.namespaces_version)
-        for namespace_id, of_namespace in itertools.groupby(rows, lambda row: row[0].namespace_id):
-            ttl_ms = snapshot.by_id[namespace_id].cache_ttl_ms
-            items = [
-                (
-                    (namespace_id, counter),
-                    CachedCount(rollup.count, stamp_ns, rollup.epoch, rollup.cleared_at_ns),
-                )
-                for (_, _, counter), rollup in of_namespace
-            ]
-            if ttl_ms > 0:
-                await self._stores.shared_cache.refresh(items, ttl_ms=ttl_ms)
+        cached = await cache.get(
+            [(namespace_id, counter) for (namespace_id, _, counter), _ in rows]
+        )
+        by_ttl: defaultdict[int, list[tuple[CounterKey, CachedCount]]] = defaultdict(list)
+        for (key, rollup), count in zip(rows, cached, strict=True):
+            if count is not None:
+                fresh = CachedCount(rollup.count, stamp_ns, rollup.epoch, rollup.cleared_at_ns)
+                ttl_ms = snapshot.by_id[key.namespace_id].cache_ttl_ms
+                by_ttl[ttl_ms].append(((key.namespace_id, key.counter), fresh))
+        for ttl_ms, items in by_ttl.items():
+            await cache.put(items, ttl_ms=ttl_ms)
 
 
 def _slices(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:

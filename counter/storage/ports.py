@@ -125,15 +125,9 @@ class CountCache(Protocol):
 
     async def get(self, keys: Sequence[CounterKey]) -> list[CachedCount | None]: ...
 
-    async def put(self, items: Sequence[tuple[CounterKey, CachedCount]], *, ttl_ms: int) -> None:
-        """For reads that missed."""
-        ...
-
-    async def refresh(
+    async def put(
         self, items: Sequence[tuple[CounterKey, CachedCount]], *, ttl_ms: int
-    ) -> None:
-        """For folds: replaces what is there, and leaves out counters that nobody reads."""
-        ...
+    ) -> None: ...
 
 
 class BestEffortAdd(NamedTuple):

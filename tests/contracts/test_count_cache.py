@@ -54,11 +54,3 @@ async def test_it_is_bounded_and_keeps_what_came_last(stores: Stores) -> None:
 async def test_nothing_to_do(stores: Stores) -> None:
     await stores.count_cache.put([], ttl_ms=100)
     assert await stores.count_cache.get([]) == []
-
-
-async def test_a_refresh_replaces_what_is_there_and_adds_nothing(stores: Stores) -> None:
-    await stores.count_cache.put([(VIEWS, count(1, 10))], ttl_ms=100)
-    await stores.count_cache.refresh([(VIEWS, count(2, 11)), (PLAYS, count(3, 11))], ttl_ms=100)
-    assert await stores.count_cache.get([VIEWS, PLAYS]) == [count(2, 11), None]
-    await stores.count_cache.refresh([(VIEWS, count(1, 10))], ttl_ms=100)
-    assert await stores.count_cache.get([VIEWS]) == [count(2, 11)]

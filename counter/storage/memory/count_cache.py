@@ -41,10 +41,3 @@ class MemoryCountCache:
             entries[key] = (count, ends_ns)
         while len(entries) > self._entries_max:
             entries.popitem(last=False)
-
-    async def refresh(
-        self, items: Sequence[tuple[CounterKey, CachedCount]], *, ttl_ms: int
-    ) -> None:
-        present = await self.get([key for key, _ in items])
-        there = [item for item, count in zip(items, present, strict=True) if count is not None]
-        await self.put(there, ttl_ms=ttl_ms)

@@ -34,6 +34,8 @@ JOBS_PER_TRANSACTION_MAX = 64
 ROWS_PER_STATEMENT_MAX = 256
 _FILE = "tally.db"
 _LOCK = "LOCK"
+# Folds change single rows all over a large table, and each change writes a whole page.
+_PAGE_BYTES = 2_048
 _WRITER_CACHE_KIB = 65_536
 _READER_CACHE_KIB = 32_768
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -72,6 +74,7 @@ class Database:
         connection = sqlite3.connect(
             self.path, isolation_level=None, check_same_thread=False, cached_statements=256
         )
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # heeded by a new file only
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{cache_kib}")

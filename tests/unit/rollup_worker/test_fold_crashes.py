@@ -57,7 +57,7 @@ async def test_a_crash_at_every_step_of_a_pass_is_recovered_from(world: World) -
         "event_log.bodies",
         "rollup_store.read",
         "fold_commit.commit",
-        "count_cache.refresh",
+        "count_cache.get",
     ):
         assert {f"before {name}", f"after {name}"} <= points
 
@@ -132,7 +132,7 @@ async def test_rival_workers_write_the_same(world: World, seed: int) -> None:
         "event_log.bodies",
         "rollup_store.read",
         "fold_commit.commit",
-        "count_cache.refresh",
+        "count_cache.get",
     ],
 )
 async def test_a_worker_that_was_paused_changes_nothing_when_it_goes_on(
