@@ -42,6 +42,7 @@ from counter.storage.sqlite import (
 from counter.storage.stepwise import StepwiseFoldCommit
 from counter.windows import Layout
 from rollup_worker.rollup import FoldStores, Rollup
+from tally.app import tune_garbage_collection
 
 _EVENTS_PER_WINDOW = 50_000
 _NAMESPACE_ID = 1
@@ -56,6 +57,11 @@ class Shape:
     events: int
     counters: int
 
+    @property
+    def cold(self) -> bool:
+        """Every event has a counter, and so a row, of its own."""
+        return self.counters == self.events
+
 
 def shapes(events: int) -> tuple[Shape, ...]:
     return (
@@ -68,11 +74,12 @@ def shapes(events: int) -> tuple[Shape, ...]:
 async def measure(home: Path, *, events: int, repeats: int, progress: Progress) -> list[Figure]:
     platform = Platform()
     layout = platform.layout(ManualClock().now_ns())
+    tune_garbage_collection()  # as `tally serve` does
     figures = []
     for shape in shapes(events):
         segments, last_window = _segments(shape, layout)
         for store, open_stores, passes in (
-            ("memory", _memory, 1 if shape.counters == shape.events else repeats),
+            ("memory", _memory, 1 if shape.cold else repeats),
             ("sqlite", partial(_sqlite, home / f"{shape.counters}", platform), 1),
         ):
             progress.say(f"folds of {shape.events:,} events over {shape.name} on {store}")
@@ -85,7 +92,7 @@ async def measure(home: Path, *, events: int, repeats: int, progress: Progress) 
                     name=f"fold, {store}, {shape.name}",
                     value=median(rates),
                     unit="events/s",
-                    target=at_least(200_000) if store == "memory" else None,
+                    target=at_least(200_000) if store == "memory" and not shape.cold else None,
                     spread=(min(rates), max(rates)),
                     explains={"events": shape.events},
                 )

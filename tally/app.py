@@ -75,14 +75,14 @@ async def _serve(settings: ServeSettings) -> None:
     async with AsyncExitStack() as stack:
         process = await _Process.build(settings, stack)
         port = await process.start(settings.listen, stack)
-        _tune_garbage_collection()
+        tune_garbage_collection()
         print(greeting(settings.listen, port, settings.data, process.namespace_names()), flush=True)
         await stop.wait()
         log.info("stopping: finishing what was accepted", action="stopping")
     log.info("stopped", action="stopped")
 
 
-def _tune_garbage_collection() -> None:
+def tune_garbage_collection() -> None:
     """Adds make millions of objects and hardly any cycles: look for those less often, and never
     in what has been there since the start."""
     gc.collect()

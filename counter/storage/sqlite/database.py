@@ -152,11 +152,12 @@ class Database:
         After a failed fsync the kernel may have dropped the pages and call the next fsync a
         success, so nothing that this process writes can be promised any more.
         """
-        self.problem = _explain(error, self.path)
+        known, self.problem = self.problem, _explain(error, self.path)
         damaged = _primary_code(error) in _DAMAGE
         if damaged or getattr(error, "sqlite_errorcode", 0) in _FSYNC_FAILED:
             self._failed_for_good = True
-        log.error("the store failed", action="store_failed", problem=self.problem)
+        if self.problem != known:
+            log.error("the store failed", action="store_failed", problem=self.problem)
         return StoreUnavailable(self.problem, retry_after_ms=1_000)
 
     def _out_of_service(self) -> StoreUnavailable:
