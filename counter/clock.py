@@ -34,6 +34,15 @@ class SteadyClock:
         return self._offset_ns + time.clock_gettime_ns(self._steady)
 
 
+def skew_between(clock_ns: int, store_ns: int, *, limit_ns: int) -> str | None:
+    """Which way and how far a process's clock is off the store's; None within the limit."""
+    skew_ns = clock_ns - store_ns
+    if abs(skew_ns) <= limit_ns:
+        return None
+    side = "ahead of" if skew_ns > 0 else "behind"
+    return f"{abs(skew_ns) / NS_PER_S:.1f} s {side} the store's"
+
+
 class ManualClock:
     """A clock that moves only when told to: for tests and simulation."""
 

@@ -9,7 +9,7 @@ closed spares the write.
 from collections.abc import Sequence
 from typing import NoReturn
 
-from counter.clock import NS_PER_S, Clock
+from counter.clock import NS_PER_S, Clock, skew_between
 from counter.errors import (
     ClockSkewed,
     FoldLagging,
@@ -50,12 +50,12 @@ class Admission:
         """Takes in a read of the ledger: how far windows are closed, and the store's clock."""
         self.closed_through = max(self.closed_through, closed.through)
         now_ns = self._clock.now_ns()
-        skew_ns = now_ns - closed.store_time_ns
-        if abs(skew_ns) > self._platform.max_clock_skew_ns:
-            side = "ahead of" if skew_ns > 0 else "behind"
+        limit_ns = self._platform.max_clock_skew_ns
+        skew = skew_between(now_ns, closed.store_time_ns, limit_ns=limit_ns)
+        if skew is not None:
             self._clock_problem = (
-                f"this server's clock is {abs(skew_ns) / NS_PER_S:.1f} s {side} the store's: "
-                "set it right, then restart Tally if it runs on its embedded store"
+                f"this server's clock is {skew}: set it right, then restart Tally if it runs on "
+                "its embedded store"
             )
         elif self._layout.window_of(now_ns) <= self.closed_through:
             behind_ns = self._layout.end_ns(self.closed_through) - now_ns

@@ -5,7 +5,7 @@ miscounted; still, one far ahead would close windows that callers need, so a wor
 not the store's closes nothing and says so.
 """
 
-from counter.clock import NS_PER_S, Clock
+from counter.clock import Clock, skew_between
 from counter.settings import Platform
 from counter.storage.ports import Ledger
 from counter.windows import Layout
@@ -23,12 +23,11 @@ class Closer:
         """Closes what is due; answers with the last window that is closed, durably."""
         closed = await self._ledger.closed()
         now_ns = self._clock.now_ns()
-        skew_ns = now_ns - closed.store_time_ns
-        if abs(skew_ns) > self._platform.max_clock_skew_ns:
-            side = "ahead of" if skew_ns > 0 else "behind"
+        limit_ns = self._platform.max_clock_skew_ns
+        skew = skew_between(now_ns, closed.store_time_ns, limit_ns=limit_ns)
+        if skew is not None:
             self.problem = (
-                f"this worker's clock is {abs(skew_ns) / NS_PER_S:.1f} s {side} the store's: "
-                "it closes no windows until that is set right"
+                f"this worker's clock is {skew}: it closes no windows until that is set right"
             )
             return closed.through
         self.problem = None
