@@ -28,7 +28,7 @@ install-uv:
 	@python3 -m pip install --quiet uv 2>/dev/null && command -v $(UV) >/dev/null || { \
 	  python3 -m venv $(TOOLS)/uv && $(TOOLS)/uv/bin/pip install --quiet uv && \
 	  mkdir -p $(TOOLS)/bin && ln -sf $(TOOLS)/uv/bin/uv $(TOOLS)/bin/uv && \
-	  echo "uv is in .tools/bin: add it to your PATH to type the README's uv commands"; }
+	  echo "uv is in .tools/bin. To type uv commands yourself: export PATH=\"\$$PWD/.tools/bin:\$$PATH\""; }
 
 .tools/bin/grpcurl: | .venv/.ready
 	@mkdir -p .tools/bin

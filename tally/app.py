@@ -41,6 +41,8 @@ from rollup_worker.rollup import FoldStores
 from tally.greeting import greeting
 
 STOP_GRACE_S = 10.0
+# One Ctrl-C can arrive twice: from the terminal, and passed on by `make` or `uv run`.
+_SAME_SIGNAL_S = 0.5
 _HEALTH_EVERY_S = 0.25
 # Short turns of the interpreter lock: the writer thread hands its results over sooner.
 _SWITCH_INTERVAL_S = 0.001
@@ -92,15 +94,20 @@ def tune_garbage_collection() -> None:
 
 def _stop_on_signals() -> asyncio.Event:
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    first_s = 0.0
 
     def on_signal(number: int) -> None:
-        if stop.is_set():
+        nonlocal first_s
+        if not stop.is_set():
+            first_s = loop.time()
+            stop.set()
+        elif loop.time() - first_s > _SAME_SIGNAL_S:
             print("tally: second signal, exiting at once", file=sys.stderr, flush=True)
             os._exit(128 + number)
-        stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+        loop.add_signal_handler(number, on_signal, number)
     return stop
 
 

@@ -51,7 +51,8 @@ def check(
         )
         return exit_code
     for mistake in loaded.mistakes:
-        say(f"{mistake.path}:{mistake.line}:{mistake.column}: {mistake.message}")
+        field = f"{mistake.field}: " if mistake.field else ""
+        say(f"{mistake.path}:{mistake.line}:{mistake.column}: {field}{mistake.message}")
         if mistake.hint:
             say(f"    {mistake.hint}", style="dim")
     if not loaded.mistakes:

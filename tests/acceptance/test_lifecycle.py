@@ -82,7 +82,10 @@ def test_a_second_signal_exits_at_once(own_tally: TallyProcess) -> None:
         watching = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         next(watching)
         own_tally.process.send_signal(signal.SIGTERM)
+        own_tally.process.send_signal(signal.SIGTERM)  # the same one, passed on by somebody
         eventually(lambda: own_tally.log.read_text(), lambda text: "stopping" in text)
+        time.sleep(0.7)  # a person's second thought
+        assert own_tally.process.poll() is None
         began = time.monotonic()
         assert own_tally.stop() == 128 + signal.SIGTERM
         assert time.monotonic() - began < 4
