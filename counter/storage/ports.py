@@ -25,6 +25,8 @@ class Closed(NamedTuple):
 
     through: int
     store_time_ns: int
+    # How long ago that moment may be: the time that the read took. A slow store is not skew.
+    age_ns_max: int = 0
 
 
 class EventLog(Protocol):
@@ -54,7 +56,10 @@ class EventLog(Protocol):
         ...
 
     async def drop_through(self, window: int) -> int:
-        """Forgets segments of windows up to `window`; answers how many. Bounded: call until 0."""
+        """Forgets segments of windows up to `window`; answers how many. Bounded: call until 0.
+
+        A store whose segments expire by themselves has nothing to do here and answers 0.
+        """
         ...
 
 
@@ -94,7 +99,10 @@ class Ledger(Protocol):
         ...
 
     async def drop_folds_through(self, window: int) -> int:
-        """Forgets records that end at or before `window`. Bounded: call until 0."""
+        """Forgets records that end at or before `window`. Bounded: call until 0.
+
+        A store whose records expire by themselves has nothing to do here and answers 0.
+        """
         ...
 
 
@@ -158,3 +166,17 @@ class NamespaceStore(Protocol):
     async def put(self, snapshot: Snapshot) -> bool:
         """Adds the version after the latest; False if that version is taken already."""
         ...
+
+
+class Membership(Protocol):
+    """Which workers are alive. It spreads work and decides nothing: overlap is safe."""
+
+    async def beat(self, member: str, *, ttl_s: int) -> None:
+        """Says that the member is alive; forgotten after `ttl_s` without another beat."""
+        ...
+
+    async def live(self) -> list[str]:
+        """The members that are alive, sorted."""
+        ...
+
+    async def leave(self, member: str) -> None: ...
