@@ -42,7 +42,7 @@ from counter.storage.sqlite import (
 from counter.storage.stepwise import StepwiseFoldCommit
 from counter.windows import Layout
 from rollup_worker.rollup import FoldStores, Rollup
-from tally.app import tune_garbage_collection
+from tally.process import tune_garbage_collection
 
 _EVENTS_PER_WINDOW = 50_000
 _NAMESPACE_ID = 1

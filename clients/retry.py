@@ -101,6 +101,8 @@ def proof_of(failure: Failure) -> Proof:
         # Without a reason it may be an answer that was too large for this client: written already.
         case StatusCode.RESOURCE_EXHAUSTED, reason if reason:
             return Proof.BUSY
+        case StatusCode.UNAVAILABLE, "NOT_READY":  # whoever said so had nothing to write with
+            return Proof.BUSY
         case code, _ if code in _REFUSALS:
             return Proof.REFUSED
     return Proof.UNKNOWN

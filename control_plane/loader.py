@@ -14,14 +14,21 @@ from pydantic import ValidationError
 from control_plane.messages import explain
 from control_plane.mistakes import START, Mistake, Position, mistake, quoted, shown
 from control_plane.model import NamespaceFile
-from control_plane.yaml_tree import Fields, Node, Scalar, Unreadable, parse
+from control_plane.yaml_tree import FILE_BYTES_MAX, Fields, Hints, Node, Scalar, Unreadable, read
 from counter.namespaces import Definition
 
-FILE_BYTES_MAX = 64 * 1024
 FILES_MAX = 1_000
 SUFFIXES = (".yaml", ".yml")
 # Hidden files, and what editors put beside the file that is being edited.
 IGNORED_PREFIXES = (".", "#", "~")
+
+_HINTS = Hints(
+    empty="start with 'namespace: NAME' and 'strategy: eventual'",
+    too_large="is this a namespace file? Shorten it",
+    too_many_values="a namespace has less than a dozen fields",
+    too_deep="a namespace has fields, and fields of 'cache', and nothing below",
+    second_document="one file holds one namespace: move this one to its own file",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +76,7 @@ def load_directory(path: str | os.PathLike[str]) -> Loaded:
     unreadable: list[Mistake] = []
     for name in names:
         file = Path(origin, name)
-        content = _content(file)
+        content = content_of(file)
         if isinstance(content, Mistake):
             unreadable.append(content)
         else:
@@ -88,7 +95,7 @@ def _encoded(content: str | bytes) -> bytes:
     return content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
 
 
-def _content(file: Path) -> bytes | Mistake:
+def content_of(file: Path) -> bytes | Mistake:
     """What is in the file, as far as its size is allowed."""
     try:
         # Opening a pipe or a device would wait for ever.
@@ -111,7 +118,7 @@ def _load(files: Iterable[tuple[str, bytes]], mistakes: list[Mistake], origin: s
     definitions: dict[str, Definition] = {}
     named: list[_Named] = []
     for path, content in files:
-        fields, found = _read(path, content)
+        fields, found = read(path, content, _HINTS)
         if fields is not None:
             definition, wrong = _validate(path, fields)
             found += wrong
@@ -131,21 +138,6 @@ def _load(files: Iterable[tuple[str, bytes]], mistakes: list[Mistake], origin: s
         sources=sources,
         origin=origin,
     )
-
-
-def _read(path: str, content: bytes) -> tuple[Fields | None, list[Mistake]]:
-    if len(content) > FILE_BYTES_MAX:
-        message = f"the file is larger than {FILE_BYTES_MAX // 1024} KiB"
-        return None, [mistake(path, START, message, "is this a namespace file? Shorten it")]
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        column = error.start - before.rfind(b"\n")
-        at = Position(before.count(b"\n") + 1, column)
-        message = f"the byte 0x{content[error.start]:02x} is not UTF-8"
-        return None, [mistake(path, at, message, "save the file as UTF-8")]
-    return parse(path, text)
 
 
 def _validate(path: str, fields: Fields) -> tuple[Definition | None, list[Mistake]]:

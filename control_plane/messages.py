@@ -69,7 +69,7 @@ def explain(field: str, error: ErrorDetails, node: Node) -> tuple[str, str]:
         case "string_unicode":
             return "holds half a character, a lone surrogate", r"remove \ud800 to \udfff"
         case "int_type" if field == "max_delta":
-            return _explain_number(node)
+            return explain_number(node)
         case "string_type" if field == "namespace" and node.is_number:
             return _explain_name(node)
         case "string_type":
@@ -120,7 +120,7 @@ def _explain_name(node: Scalar) -> tuple[str, str]:
     return message, f"{rule}, like {usable}" if re.match(NAME_PATTERN, usable) else rule
 
 
-def _explain_number(node: Scalar) -> tuple[str, str]:
+def explain_number(node: Scalar) -> tuple[str, str]:
     text = node.text.strip()
     if not node.plain and re.fullmatch(r"[-+]?[0-9]{1,20}", text):
         return f'"{text}" is text, not a number', f"remove the quotes: {text}"

@@ -46,7 +46,7 @@ def own_error(message: str, hint: str) -> PydanticCustomError:
     return PydanticCustomError(OWN_ERROR, "{message}", {"message": message, "hint": hint})
 
 
-def _duration_between(min_ms: int, max_ms: int) -> Callable[[object], object]:
+def duration_between(min_ms: int, max_ms: int) -> Callable[[object], object]:
     """A validator that turns `5s` into 5000, within the range."""
     span = f"from {durations.format_ms(min_ms)} to {durations.format_ms(max_ms)}"
 
@@ -71,14 +71,14 @@ def _duration_between(min_ms: int, max_ms: int) -> Callable[[object], object]:
     return duration_ms
 
 
-_DURATION_SCHEMA = WithJsonSchema(
+DURATION_SCHEMA = WithJsonSchema(
     {"type": "string", "pattern": durations.PATTERN, "examples": ["500ms", "5s", "2m", "1h"]}
 )
-CacheTtl = Annotated[int, BeforeValidator(_duration_between(0, CACHE_TTL_MS_MAX)), _DURATION_SCHEMA]
+CacheTtl = Annotated[int, BeforeValidator(duration_between(0, CACHE_TTL_MS_MAX)), DURATION_SCHEMA]
 DedupeTtl = Annotated[
     int | None,
-    BeforeValidator(_duration_between(DEDUPE_TTL_MS_MIN, DEDUPE_TTL_MS_MAX)),
-    _DURATION_SCHEMA,
+    BeforeValidator(duration_between(DEDUPE_TTL_MS_MIN, DEDUPE_TTL_MS_MAX)),
+    DURATION_SCHEMA,
 ]
 
 

@@ -14,6 +14,7 @@ from control_plane.mistakes import START, Mistake, mistake
 from control_plane.watch import POLL_MS, SETTLE_MS, changes
 from counter.clock import Clock
 from counter.errors import InvalidRequest, SetupError, StoreUnavailable, TallyError
+from counter.metrics import NAMESPACE_MISTAKES, NAMESPACES, NAMESPACES_VERSION
 from counter.namespaces import EMPTY, Snapshot, next_snapshot
 from counter.storage.ports import NamespaceStore
 
@@ -48,6 +49,9 @@ class Snapshots:
         self._checks: list[Subscriber] = []
         self._followers: list[Subscriber] = []
         self._changing = asyncio.Lock()
+        NAMESPACES_VERSION.at().watch(self, lambda snapshots: snapshots.current.version)
+        NAMESPACES.at().watch(self, lambda snapshots: len(snapshots.current.namespaces))
+        NAMESPACE_MISTAKES.at().watch(self, lambda snapshots: len(snapshots.mistakes))
 
     def subscribe(self, check: Subscriber, *, follow: Subscriber | None = None) -> None:
         """Has `check` called before a snapshot is stored, and `follow` when it becomes current.

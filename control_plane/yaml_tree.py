@@ -3,7 +3,7 @@
 Built from the parser's events rather than with a YAML loader, for three reasons: positions of keys
 and values, all mistakes of a file at once (a loader stops at the first duplicate key), and limits
 (a loader follows nesting with recursion, and the scanner takes minutes on 60,000 open brackets).
-Anchors, aliases and tags are refused: a namespace file is short, flat and repeats nothing.
+Anchors, aliases and tags are refused: our files are short, flat and repeat nothing.
 """
 
 import re
@@ -26,6 +26,7 @@ from ruamel.yaml.reader import ReaderError
 
 from control_plane.mistakes import START, Mistake, Position, mistake, shown
 
+FILE_BYTES_MAX = 64 * 1024
 DEPTH_MAX = 8
 EVENTS_MAX = 4_000
 DIGITS_MAX = 40
@@ -122,9 +123,36 @@ class Unreadable:
 Node = Scalar | Items | Fields | Unreadable
 
 
-def parse(path: str, text: str) -> tuple[Fields | None, list[Mistake]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hints:
+    """What helps with a file that is wrong as a whole: that depends on what it is a file of."""
+
+    empty: str
+    too_large: str
+    too_many_values: str
+    too_deep: str
+    second_document: str
+
+
+def read(path: str, content: bytes, hints: Hints) -> tuple[Fields | None, list[Mistake]]:
+    """`parse`, for the content of a file."""
+    if len(content) > FILE_BYTES_MAX:
+        message = f"the file is larger than {FILE_BYTES_MAX // 1024} KiB"
+        return None, [mistake(path, START, message, hints.too_large)]
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        column = error.start - before.rfind(b"\n")
+        at = Position(before.count(b"\n") + 1, column)
+        message = f"the byte 0x{content[error.start]:02x} is not UTF-8"
+        return None, [mistake(path, at, message, "save the file as UTF-8")]
+    return parse(path, text, hints)
+
+
+def parse(path: str, text: str, hints: Hints) -> tuple[Fields | None, list[Mistake]]:
     """The file's fields, as far as they can be told, and what is wrong with its YAML."""
-    reader = _Reader(path)
+    reader = _Reader(path, hints)
     try:
         root = reader.document(YAML(typ="safe", pure=True).parse(text))
     except _Stopped:
@@ -135,8 +163,7 @@ def parse(path: str, text: str) -> tuple[Fields | None, list[Mistake]]:
         reader.mistakes.append(_syntax_mistake(path, text, error, reader.last))
         return None, reader.mistakes
     if root is None or (isinstance(root, Scalar) and root.is_null):
-        hint = "start with 'namespace: NAME' and 'strategy: eventual'"
-        reader.refuse(START, "the file is empty", hint)
+        reader.refuse(START, "the file is empty", hints.empty)
         return None, reader.mistakes
     if not isinstance(root, Fields):
         hint = "write each field on its own line, as 'name: value'"
@@ -151,10 +178,11 @@ class _Stopped(Exception):
 
 
 class _Reader:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, hints: Hints) -> None:
         self.mistakes: list[Mistake] = []
         self.last = START
         self._path = path
+        self._hints = hints
         self._depth = 0
         self._events = 0
 
@@ -169,8 +197,8 @@ class _Reader:
             if isinstance(event, DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    hint = "one file holds one namespace: move this one to its own file"
-                    self.refuse(self.last, "a second YAML document starts here", hint)
+                    message = "a second YAML document starts here"
+                    self.refuse(self.last, message, self._hints.second_document)
                     return root
             elif isinstance(
                 event, AliasEvent | ScalarEvent | SequenceStartEvent | MappingStartEvent
@@ -182,8 +210,8 @@ class _Reader:
         self.last = _position(event)
         self._events += 1
         if self._events > EVENTS_MAX:
-            hint = "a namespace has less than a dozen fields"
-            self.refuse(self.last, "the file has far too many values", hint)
+            message = "the file has far too many values"
+            self.refuse(self.last, message, self._hints.too_many_values)
             raise _Stopped
 
     def _node(self, event: Event, events: Iterator[Event], name: str) -> Node:
@@ -202,8 +230,7 @@ class _Reader:
         else:
             self._depth += 1
             if self._depth > DEPTH_MAX:
-                hint = "a namespace has fields, and fields of 'cache', and nothing below"
-                self.refuse(at, "the file is nested too deeply", hint)
+                self.refuse(at, "the file is nested too deeply", self._hints.too_deep)
                 raise _Stopped
             is_mapping = isinstance(event, MappingStartEvent)
             node = self._fields(at, events, name) if is_mapping else self._items(at, events, name)

@@ -34,9 +34,20 @@ class SteadyClock:
         return self._offset_ns + time.clock_gettime_ns(self._steady)
 
 
-def skew_between(clock_ns: int, store_ns: int, *, limit_ns: int) -> str | None:
-    """Which way and how far a process's clock is off the store's; None within the limit."""
+def skew_ns_between(clock_ns: int, store_ns: int, *, age_ns_max: int = 0) -> int:
+    """How far a process's clock is ahead of the store's; negative: behind.
+
+    The store's reading may be up to `age_ns_max` old: only what that cannot explain is skew.
+    """
     skew_ns = clock_ns - store_ns
+    return max(0, skew_ns - age_ns_max) if skew_ns > 0 else skew_ns
+
+
+def skew_between(
+    clock_ns: int, store_ns: int, *, age_ns_max: int = 0, limit_ns: int
+) -> str | None:
+    """Which way and how far a process's clock is off the store's; None within the limit."""
+    skew_ns = skew_ns_between(clock_ns, store_ns, age_ns_max=age_ns_max)
     if abs(skew_ns) <= limit_ns:
         return None
     side = "ahead of" if skew_ns > 0 else "behind"

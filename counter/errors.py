@@ -17,6 +17,7 @@
     │   ├── ClockSkewed           this process's clock and the store's disagree
     │   ├── FoldPending           the outcome is decided by a fold that is still to come
     │   ├── NotFreshEnough        nothing as fresh as asked for yet
+    │   ├── NotReady              this process is starting and waits for something
     │   └── ShuttingDown          this process is stopping
     ├── StoreDamaged              what was stored cannot be read back as it was written
     └── SetupError                the process cannot start as configured
@@ -130,6 +131,10 @@ class FoldPending(Unavailable):
 
 class NotFreshEnough(Unavailable):
     reason = "NOT_FRESH_ENOUGH"
+
+
+class NotReady(Unavailable):
+    reason = "NOT_READY"
 
 
 class ShuttingDown(Unavailable):

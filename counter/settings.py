@@ -8,6 +8,7 @@ from counter.windows import Layout
 
 COUNTER_NAME_BYTES_MAX = 256
 BATCH_ITEMS_MAX = 10_000
+SHARDS_MAX = 4_096
 # log_retention is at least this many times as long as a window takes to close: writes stop when
 # folds are behind by half of it, which must never be the normal state.
 _RETENTION_PER_CLOSE_MIN = 10

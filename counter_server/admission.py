@@ -9,7 +9,7 @@ closed spares the write.
 from collections.abc import Sequence
 from typing import NoReturn
 
-from counter.clock import NS_PER_S, Clock, skew_between
+from counter.clock import NS_PER_S, Clock, skew_between, skew_ns_between
 from counter.errors import (
     ClockSkewed,
     FoldLagging,
@@ -19,6 +19,7 @@ from counter.errors import (
     WrongRegion,
 )
 from counter.events import Event
+from counter.metrics import CLOCK_SKEW_SECONDS
 from counter.namespaces import Namespace
 from counter.settings import COUNTER_NAME_BYTES_MAX, Platform
 from counter.storage.ports import Closed
@@ -43,6 +44,7 @@ class Admission:
         self._clock_problem: str | None = "the store's clock was not read yet"
         self._fold_lag_ns = 0
         self.closed_through = layout.from_window - 1
+        self._clock_skew = CLOCK_SKEW_SECONDS.at()
 
     # What the server knows about itself.
 
@@ -50,8 +52,12 @@ class Admission:
         """Takes in a read of the ledger: how far windows are closed, and the store's clock."""
         self.closed_through = max(self.closed_through, closed.through)
         now_ns = self._clock.now_ns()
+        skew_ns = skew_ns_between(now_ns, closed.store_time_ns, age_ns_max=closed.age_ns_max)
+        self._clock_skew.set(skew_ns / NS_PER_S)
         limit_ns = self._platform.max_clock_skew_ns
-        skew = skew_between(now_ns, closed.store_time_ns, limit_ns=limit_ns)
+        skew = skew_between(
+            now_ns, closed.store_time_ns, age_ns_max=closed.age_ns_max, limit_ns=limit_ns
+        )
         if skew is not None:
             self._clock_problem = (
                 f"this server's clock is {skew}: set it right, then restart Tally if it runs on "

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 from counter.clock import Clock
@@ -28,12 +28,19 @@ SERVICE = "counter.v1.CounterService"
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
+    """Those that may be None can be done without; what needs one is then refused."""
+
     event_log: EventLog
     ledger: Ledger
     rollup_store: RollupStore
     local_cache: CountCache  # this process's own
-    shared_cache: CountCache  # the fleet's
-    best_effort_counters: BestEffortCounters
+    shared_cache: CountCache | None  # the fleet's
+    best_effort_counters: BestEffortCounters | None
+
+    @property
+    def present(self) -> frozenset[str]:
+        names = (each.name for each in fields(self))
+        return frozenset(name for name in names if getattr(self, name) is not None)
 
 
 class CounterServer:
@@ -64,25 +71,28 @@ class CounterServer:
                     cache=stores.local_cache,
                     source=Source.LOCAL_CACHE,
                     ttl_ms=namespace.cache_local_ttl_ms,
-                ),
-                CacheLayer(
+                )
+            ]
+            if stores.shared_cache is not None:
+                shared = CacheLayer(
                     cache=stores.shared_cache,
                     source=Source.SHARED_CACHE,
                     ttl_ms=namespace.cache_ttl_ms,
-                ),
-            ]
+                )
+                layers.append(shared)
             return Eventual(namespace, path, layers)
+
+        def best_effort(namespace: Namespace) -> BestEffort:
+            assert stores.best_effort_counters is not None, "such namespaces are refused"
+            return BestEffort(namespace, counters=stores.best_effort_counters)
 
         self._registry = Registry(
             {
                 StrategyName.EVENTUAL: (Eventual, eventual),
                 StrategyName.ACCURATE: (Accurate, partial(Accurate, path=path)),
-                StrategyName.BEST_EFFORT: (
-                    BestEffort,
-                    partial(BestEffort, counters=stores.best_effort_counters),
-                ),
+                StrategyName.BEST_EFFORT: (BestEffort, best_effort),
             },
-            frozenset({"event_log", "ledger", "rollup_store", "best_effort_counters"}),
+            stores.present,
         )
 
     def check(self, snapshot: Snapshot) -> None:
@@ -95,10 +105,10 @@ class CounterServer:
 
     async def start(self, rpc: RpcServer, stack: AsyncExitStack) -> None:
         """Registers the service; on the stack's way out the commits under way are finished."""
-        pb_grpc.add_CounterServiceServicer_to_server(
-            CounterService(self._registry, self._admission), rpc.grpc
-        )
         await self._watch.look()
+        pb_grpc.add_CounterServiceServicer_to_server(
+            CounterService(self._registry, self._admission), rpc.services
+        )
         stack.push_async_callback(self._commit.drain)
         watching = asyncio.create_task(self._watch.run())
         stack.callback(watching.cancel)

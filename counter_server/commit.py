@@ -19,10 +19,12 @@ import secrets
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 from counter.errors import Overloaded, ShuttingDown
 from counter.events import Event
 from counter.keys import shards_of
+from counter.metrics import COMMIT_EVENTS, COMMIT_SECONDS, COMMIT_SEGMENTS, EVENTS_WAITING
 from counter.segments import SEGMENT_EVENTS_MAX, Segment, SegmentRef, encode
 from counter.storage.ports import Closed, EventLog
 from counter.windows import Layout
@@ -98,6 +100,11 @@ class GroupCommit:
         self._commits: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self._stopping = False
+        self._ok_seconds = COMMIT_SECONDS.at(result="ok")
+        self._failed_seconds = COMMIT_SECONDS.at(result="failed")
+        self._commit_events = COMMIT_EVENTS.at()
+        self._commit_segments = COMMIT_SEGMENTS.at()
+        EVENTS_WAITING.at().watch(self, lambda commit: commit._events)
 
     def write(self, namespace_id: int, events: Sequence[Event]) -> "asyncio.Future[list[Event]]":
         """Writes events; answers with those whose window had closed.
@@ -189,15 +196,21 @@ class GroupCommit:
         self._start_commits()
 
     async def _commit(self, buffers: list[_Buffer]) -> None:
+        event_count = sum(len(buffer.events) for buffer in buffers)
+        began_s = perf_counter()
         try:
             closed = await self._log.append([_segment(buffer) for buffer in buffers])
         except Exception as error:
+            self._failed_seconds.record(perf_counter() - began_s)
             for buffer in buffers:
                 for call, _ in buffer.calls:
                     call.fail(error)
             return
         finally:
-            self._events -= sum(len(buffer.events) for buffer in buffers)
+            self._events -= event_count
+        self._ok_seconds.record(perf_counter() - began_s)
+        self._commit_events.record(event_count)
+        self._commit_segments.record(len(buffers))
         self._observe_closed(closed)
         for buffer in buffers:
             late = buffer.window <= closed.through

@@ -15,6 +15,7 @@ from counter.clock import Clock
 from counter.errors import FoldPending, Overloaded, TallyError, TokenExpired, TokenTooOld
 from counter.events import Event
 from counter.keys import shards_of
+from counter.metrics import LATE_OUTCOMES, LATE_TOKENS
 from counter.segments import decode
 from counter.storage.ports import EventLog, Ledger
 from counter.windows import Layout
@@ -48,6 +49,7 @@ class LateTokens:
         self._folded: LRUCache[Partition, frozenset[Identity]] = LRUCache(
             EVENTS_KEPT_MAX, getsizeof=lambda identities: len(identities) + 1
         )
+        self._counted = {name: LATE_TOKENS.at(outcome=name) for name in LATE_OUTCOMES}
 
     async def settle(
         self, namespace_id: int, events: Sequence[Event], *, wait_s: float
@@ -81,6 +83,8 @@ class LateTokens:
                     )
 
         await asyncio.gather(*(settle_partition(*each) for each in by_partition.items()))
+        for outcome in outcomes:
+            self._counted[_outcome_name(outcome)].add()
         return outcomes
 
     async def status(self, namespace_id: int, event: Event) -> TokenStatus:
@@ -159,3 +163,18 @@ class LateTokens:
             "what became of this token is no longer known: it is older than log_retention",
             server_time_ns=self._clock.now_ns(),
         )
+
+
+def _outcome_name(outcome: bool | TallyError) -> str:
+    match outcome:
+        case TokenExpired():
+            return "expired"
+        case TokenTooOld():
+            return "too_old"
+        case FoldPending():
+            return "pending"
+        case Overloaded():
+            return "overloaded"
+        case TallyError():
+            return "failed"
+    return "duplicate"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from counter.fold import FoldCounts, fold
 from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
+from counter.metrics import ACCURATE_READS
 from counter.namespaces import Namespace
 from counter.rollups import ZERO, CachedCount, Rollup, RollupKey
 from counter.storage.ports import CounterKey, Ledger, RollupStore
@@ -24,6 +25,7 @@ class Reads:
         self._rollups = rollups
         self._tail = tail
         self._layout = layout
+        self._accurate_reads = ACCURATE_READS.at()
 
     async def rolled_up(self, namespace: Namespace, counters: Sequence[str]) -> list[CachedCount]:
         """What is folded: cheap, and as complete as its stamp says."""
@@ -32,6 +34,7 @@ class Reads:
 
     async def accurate(self, namespace: Namespace, counters: Sequence[str]) -> list[CachedCount]:
         """Rollup and tail: includes every event that was acknowledged before the call."""
+        self._accurate_reads.add(len(counters))
         rows = await self._rows(namespace, counters)
         keys: list[CounterKey] = [(namespace.id, counter) for counter in counters]
         by_shard: dict[int, list[int]] = {}

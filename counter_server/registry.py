@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from counter.errors import SetupError
+from counter.metrics import NAMESPACES, NAMESPACES_VERSION
 from counter.namespaces import Namespace, Snapshot
 from counter.namespaces import Strategy as StrategyName
 from counter_server.strategies.strategy import Strategy
@@ -16,6 +17,8 @@ class Registry:
         self._ports = ports
         self.strategies: Mapping[str, Strategy] = {}
         self.version = 0
+        NAMESPACES_VERSION.at().watch(self, lambda registry: registry.version)
+        NAMESPACES.at().watch(self, lambda registry: len(registry.strategies))
 
     def check(self, snapshot: Snapshot) -> None:
         """Raises SetupError if one of the namespaces cannot be served here."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from counter.errors import StoreDamaged
 from counter.events import Event
+from counter.metrics import TAIL_EVENTS_KEPT, TAIL_READ_SECONDS, TAIL_SEGMENTS_FETCHED
 from counter.rollups import FoldRecord
 from counter.segments import SegmentRef, decode
 from counter.storage.ports import FOREVER, CounterKey, EventLog, Ledger
@@ -81,6 +82,9 @@ class Tail:
         self._kept_events = 0
         self._next: list[_NextRead | None] = [None] * shards
         self._reading: dict[int, asyncio.Task[None]] = {}
+        self._read_seconds = TAIL_READ_SECONDS.at()
+        self._segments_fetched = TAIL_SEGMENTS_FETCHED.at()
+        TAIL_EVENTS_KEPT.at().watch(self, lambda tail: tail._kept_events)
 
     async def read(self, shard: int, after_window: int, keys: set[CounterKey]) -> TailView:
         """The tail after `after_window`, from a read that begins after this call."""
@@ -100,7 +104,9 @@ class Tail:
             while (asked := self._next[shard]) is not None:
                 self._next[shard] = None
                 try:
-                    asked.view.set_result(await self._read(shard, asked.after_window, asked.keys))
+                    with self._read_seconds.timed():
+                        view = await self._read(shard, asked.after_window, asked.keys)
+                    asked.view.set_result(view)
                 except Exception as error:
                     asked.view.set_exception(error)
         finally:
@@ -136,6 +142,7 @@ class Tail:
     ) -> AsyncIterator[tuple[SegmentRef, list[Event]]]:
         for start in range(0, len(refs), _SEGMENTS_PER_FETCH):
             fetched = refs[start : start + _SEGMENTS_PER_FETCH]
+            self._segments_fetched.add(len(fetched))
             for ref, body in zip(fetched, await self._log.bodies(fetched), strict=True):
                 if body is None:
                     raise StoreDamaged(

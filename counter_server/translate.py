@@ -8,6 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from counter.clock import NS_PER_S
 from counter.errors import InvalidRequest, TallyError
 from counter.events import Event
+from counter.metrics import ITEM_ERRORS
 from counter.namespaces import Strategy
 from counter.rpc.status import code_of, duration_of
 from counter.v1 import counter_service_pb2 as pb
@@ -138,6 +139,7 @@ def add_outcomes(
         if isinstance(outcome, TallyError):
             message.code = code_of(outcome)
             message.reason = outcome.reason
+            ITEM_ERRORS.at(reason=outcome.reason).add()
             message.message = outcome.message
             if outcome.server_time_ns is not None:
                 stamp = message.server_time

@@ -5,7 +5,8 @@ miscounted; still, one far ahead would close windows that callers need, so a wor
 not the store's closes nothing and says so.
 """
 
-from counter.clock import Clock, skew_between
+from counter.clock import NS_PER_S, Clock, skew_between, skew_ns_between
+from counter.metrics import CLOCK_SKEW_SECONDS, CLOSES
 from counter.settings import Platform
 from counter.storage.ports import Ledger
 from counter.windows import Layout
@@ -18,13 +19,19 @@ class Closer:
         self._platform = platform
         self._clock = clock
         self.problem: str | None = None
+        self._clock_skew = CLOCK_SKEW_SECONDS.at()
+        self._closes = CLOSES.at()
 
     async def close_due(self) -> int:
         """Closes what is due; answers with the last window that is closed, durably."""
         closed = await self._ledger.closed()
         now_ns = self._clock.now_ns()
+        skew_ns = skew_ns_between(now_ns, closed.store_time_ns, age_ns_max=closed.age_ns_max)
+        self._clock_skew.set(skew_ns / NS_PER_S)
         limit_ns = self._platform.max_clock_skew_ns
-        skew = skew_between(now_ns, closed.store_time_ns, limit_ns=limit_ns)
+        skew = skew_between(
+            now_ns, closed.store_time_ns, age_ns_max=closed.age_ns_max, limit_ns=limit_ns
+        )
         if skew is not None:
             self.problem = (
                 f"this worker's clock is {skew}: it closes no windows until that is set right"
@@ -35,4 +42,5 @@ class Closer:
         if due <= closed.through:
             return closed.through
         await self._ledger.close(due)
+        self._closes.add()
         return due

@@ -3,6 +3,7 @@
 import structlog
 
 from counter.clock import Clock
+from counter.metrics import SEGMENTS_FORGOTTEN
 from counter.settings import Platform
 from counter.storage.ports import EventLog, Ledger
 from counter.windows import NS_PER_DAY, Layout
@@ -19,6 +20,7 @@ class Retention:
         self._layout = layout
         self._platform = platform
         self._clock = clock
+        self._segments_forgotten = SEGMENTS_FORGOTTEN.at()
 
     async def forget(self) -> None:
         """Fold records stay a day longer than their segments: what is gone can then be told
@@ -30,6 +32,7 @@ class Retention:
         forgotten = 0
         while dropped := await self._event_log.drop_through(segments_through):
             forgotten += dropped
+            self._segments_forgotten.add(dropped)
         while await self._ledger.drop_folds_through(records_through):
             pass
         if forgotten:

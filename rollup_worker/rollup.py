@@ -10,7 +10,7 @@ A pass works in slices and gives way to other work of the process between them.
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -19,6 +19,14 @@ from counter.errors import StoreDamaged
 from counter.events import Event
 from counter.fold import FoldCounts, fold, gather
 from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
+from counter.metrics import (
+    FOLD_CONFLICTS,
+    FOLD_CONTESTS,
+    FOLD_DUPLICATES,
+    FOLD_PASS_EVENTS,
+    FOLD_PASS_SECONDS,
+    ROLLUPS_WRITTEN,
+)
 from counter.namespaces import EMPTY, Namespace, Snapshot
 from counter.rollups import ZERO, CachedCount, FoldRecord, RollupKey
 from counter.segments import SegmentRef, decode
@@ -35,6 +43,11 @@ from counter.storage.ports import (
 )
 from counter.windows import Layout
 
+# A pass that took longer than this starts anew. Records are kept for a day at least, so whoever
+# proposes within it cannot bring back a record of his own where another has held and expired.
+PASS_S_MAX = 3_600.0
+# How many windows are looked at at once: after an outage there may be very many.
+_WINDOWS_PER_LOOK = 256
 # Bounds memory, and how long adds wait behind a pass on a store with one writer.
 EVENTS_PER_PASS_MAX = 20_000
 _COUNTERS_PER_SLICE = 512
@@ -66,16 +79,24 @@ class FoldStores:
 
 
 class Rollup:
-    def __init__(self, stores: FoldStores, layout: Layout) -> None:
+    def __init__(
+        self,
+        stores: FoldStores,
+        layout: Layout,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stores = stores
+        self._monotonic_s = monotonic_s
         self._layout = layout
         self._idle_windows = max(1, _IDLE_FOLD_NS // layout.window_ns)
         self._last_snapshot = EMPTY
         self.progress = [ShardProgress() for _ in range(layout.shards)]
+        self._metrics = _PassMetrics()
 
     async def fold_shard(self, shard: int, closed_through: int) -> bool:
         """One pass over a shard's closed windows; False if there is nothing left to fold."""
-        began_s = time.perf_counter()
+        began_s = self._monotonic_s()
         # Another worker may have closed and folded further than this one knows.
         watermark = (await self._stores.ledger.watermarks())[shard]
         record = await self._next_record(shard, watermark, closed_through)
@@ -84,9 +105,12 @@ class Rollup:
         while True:
             counts = FoldCounts()
             rows = await self._rows(record, counts)
+            if self._monotonic_s() - began_s > PASS_S_MAX:
+                return True
             agreed = await self._stores.fold_commit.commit(record, rows)
             if agreed == record:
                 break
+            self._metrics.contests.add()
             record = agreed
         await self._refresh_cache(record, rows)
         progress = self.progress[shard]
@@ -94,28 +118,26 @@ class Rollup:
         progress.counts.duplicates += counts.duplicates
         progress.counts.conflicts += counts.conflicts
         progress.last_pass_events = record.event_count
-        progress.last_pass_s = time.perf_counter() - began_s
+        progress.last_pass_s = self._monotonic_s() - began_s
+        self._metrics.record(progress, counts, rollups=len(rows))
         return record.to_window < closed_through
 
     async def _next_record(
         self, shard: int, watermark: int, closed_through: int
     ) -> FoldRecord | None:
         from_window = watermark + 1
+        if closed_through < from_window:
+            return None
         decided = await self._stores.ledger.folds(shard, from_window, FOREVER)
         if decided:  # by a worker that did not finish, or is about to
             assert decided[0].from_window == from_window, "fold records form a chain"
             return decided[0]
-        if closed_through < from_window:
-            return None
-        refs = await self._stores.event_log.refs(shard, from_window, closed_through)
-        if not refs and closed_through - watermark < self._idle_windows:
+        refs, looked_through = await self._refs_of_pass(shard, from_window, closed_through)
+        if not refs and looked_through - watermark < self._idle_windows:
             return None
         # After the segments: whoever wrote one of them had a version that is in the store by now.
         snapshot = await self._stores.namespace_store.latest()
-        to_window = min(
-            _last_window_of_pass(refs, closed_through),
-            self._layout.last_window_of_day(from_window),
-        )
+        to_window = _last_window_of_pass(refs, looked_through)
         segments = tuple(ref for ref in refs if ref.window <= to_window)
         return FoldRecord(
             shard=shard,
@@ -125,6 +147,25 @@ class Rollup:
             event_count=sum(ref.event_count for ref in segments),
             namespaces_version=0 if snapshot is None else snapshot.version,
         )
+
+    async def _refs_of_pass(
+        self, shard: int, from_window: int, closed_through: int
+    ) -> tuple[list[SegmentRef], int]:
+        """The next segments, as many as a pass takes or some more, and the last window looked at.
+
+        Never beyond the day of the first window: a record does not cross days.
+        """
+        last = min(closed_through, self._layout.last_window_of_day(from_window))
+        refs: list[SegmentRef] = []
+        events = 0
+        looked_through = from_window - 1
+        while looked_through < last and events < EVENTS_PER_PASS_MAX:
+            start = looked_through + 1
+            looked_through = min(last, looked_through + _WINDOWS_PER_LOOK)
+            found = await self._stores.event_log.refs(shard, start, looked_through)
+            refs += found
+            events += sum(ref.event_count for ref in found)
+        return refs, looked_through
 
     async def _rows(self, record: FoldRecord, counts: FoldCounts) -> list[RollupRow]:
         """The rollups that the record leads to: the same whoever computes them, and when (I3)."""
@@ -208,6 +249,23 @@ class Rollup:
                 by_ttl[ttl_ms].append(((key.namespace_id, key.counter), fresh))
         for ttl_ms, items in by_ttl.items():
             await cache.put(items, ttl_ms=ttl_ms)
+
+
+class _PassMetrics:
+    def __init__(self) -> None:
+        self.contests = FOLD_CONTESTS.at()
+        self._seconds = FOLD_PASS_SECONDS.at()
+        self._events = FOLD_PASS_EVENTS.at()
+        self._duplicates = FOLD_DUPLICATES.at()
+        self._conflicts = FOLD_CONFLICTS.at()
+        self._rollups = ROLLUPS_WRITTEN.at()
+
+    def record(self, shard: ShardProgress, counts: FoldCounts, *, rollups: int) -> None:
+        self._seconds.record(shard.last_pass_s)
+        self._events.record(shard.last_pass_events)
+        self._duplicates.add(counts.duplicates)
+        self._conflicts.add(counts.conflicts)
+        self._rollups.add(rollups)
 
 
 def _slices(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:

@@ -5,7 +5,9 @@ import asyncio
 import structlog
 
 from counter.errors import TallyError
+from counter.metrics import FOLD_FAILURES, ROUND_FAILURES
 from rollup_worker.closer import Closer
+from rollup_worker.ownership import Ownership
 from rollup_worker.retention import Retention
 from rollup_worker.rollup import Rollup
 
@@ -22,6 +24,7 @@ class Worker:
         closer: Closer,
         rollup: Rollup,
         retention: Retention,
+        ownership: Ownership,
         *,
         window_ms: int,
         passes_in_parallel: int,
@@ -29,11 +32,14 @@ class Worker:
         self._closer = closer
         self._rollup = rollup
         self._retention = retention
+        self._ownership = ownership
         pause_s = window_ms / 1_000 / _ROUNDS_PER_WINDOW
         self._pause_s = min(max(pause_s, _ROUND_S_MIN), _ROUND_S_MAX)
         self._passes = asyncio.Semaphore(passes_in_parallel)
         self._round_problem: str | None = None
         self._stopping = asyncio.Event()
+        self._round_failures = ROUND_FAILURES.at()
+        self._fold_failures = FOLD_FAILURES.at()
 
     async def run(self) -> None:
         """Until `stop`. A store that is away is tried again; nothing is lost meanwhile."""
@@ -47,6 +53,7 @@ class Worker:
                     next_retention_s = time() + _RETENTION_EVERY_S
                 self._round_problem = None
             except Exception as error:
+                self._round_failures.add()
                 if self._round_problem is None:
                     log.error("a round failed", action="round_failed", **_details(error))
                 self._round_problem = _problem_of(error)
@@ -54,6 +61,10 @@ class Worker:
                 await asyncio.wait_for(self._stopping.wait(), self._pause_s)
             except TimeoutError:
                 pass
+        try:
+            await self._ownership.leave()
+        except TallyError:
+            pass  # then others take over when the membership runs out
 
     def stop(self) -> None:
         """Ends `run` after the passes under way."""
@@ -61,7 +72,7 @@ class Worker:
 
     async def round(self) -> None:
         closed_through = await self._closer.close_due()
-        shards = range(len(self._rollup.progress))
+        shards = await self._ownership.shards()
         await asyncio.gather(*(self._fold_all(shard, closed_through) for shard in shards))
 
     def problem(self) -> str | None:
@@ -80,6 +91,7 @@ class Worker:
                         return
             progress.problem = None
         except Exception as error:
+            self._fold_failures.add()
             if progress.problem is None:
                 log.error(
                     "a shard cannot be folded", action="fold_failed", shard=shard, **_details(error)

@@ -1,4 +1,4 @@
-"""What `tally serve` prints when it is ready: how to call it."""
+"""What the programs print when they are ready: where they are, and how to call them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,3 +18,9 @@ Try, in another terminal:
   grpcurl -plaintext -d '{request}' {address} counter.v1.CounterService/AddCount
 
 Stop with Ctrl-C."""
+
+
+def fleet_greeting(program: str, listen: str, port: int, details: Sequence[str]) -> str:
+    address = f"{listen.rpartition(':')[0]}:{port}"
+    lines = [f"Tally {program} is serving on {address}", *(f"  {each}" for each in details)]
+    return "\n".join([*lines, "Stop with Ctrl-C."])

@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-READY_WITHIN_S = 30.0
+READY_WITHIN_S = 120.0
 NAMESPACES = {
     "plays": "namespace: plays\nstrategy: eventual\ncache: {ttl: 200ms, local_ttl: 50ms}\n",
     "quotas": "namespace: quotas\nstrategy: accurate\n",
@@ -38,26 +39,21 @@ def write_namespaces(directory: Path, files: dict[str, str] | None = None) -> Pa
     return directory
 
 
-class TallyProcess:
-    """`tally serve` on a port that stays the same over restarts."""
+class ProgramProcess:
+    """A program of Tally on a port that stays the same over restarts."""
 
-    def __init__(self, home: Path, *flags: str, run_by: Sequence[str] = ()) -> None:
-        self.data = home / "data"
-        self.namespaces = home / "namespaces"
-        if not self.namespaces.exists():
-            write_namespaces(self.namespaces)
+    def __init__(
+        self, log: Path, program: str, *arguments: str, run_by: Sequence[str] = ()
+    ) -> None:
         self.address = f"127.0.0.1:{free_port()}"
-        self.log = home / "tally.log"
-        self._flags = flags
-        self._run_by = run_by  # a command that runs the command after it, in some other setting
+        self.log = log
+        self._command = [*run_by, sys.executable, "-m", "tally", program]
+        self._command += ["--listen", self.address, *arguments]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *, wait: bool = True) -> "TallyProcess":
-        command = [*self._run_by, sys.executable, "-m", "tally", "serve"]
-        command += ["--listen", self.address]
-        command += ["--data", str(self.data), "--namespaces", str(self.namespaces), *self._flags]
+    def start(self, *, wait: bool = True) -> Self:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
         if wait:
             self.wait_ready()
         return self
@@ -101,6 +97,18 @@ class TallyProcess:
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()
+
+
+class TallyProcess(ProgramProcess):
+    """`tally serve`: all of it, on its embedded store."""
+
+    def __init__(self, home: Path, *flags: str, run_by: Sequence[str] = ()) -> None:
+        self.data = home / "data"
+        self.namespaces = home / "namespaces"
+        if not self.namespaces.exists():
+            write_namespaces(self.namespaces)
+        places = ("--data", str(self.data), "--namespaces", str(self.namespaces))
+        super().__init__(home / "tally.log", "serve", *places, *flags, run_by=run_by)
 
 
 def run_tally(*arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:

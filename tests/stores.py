@@ -14,11 +14,20 @@ from counter.clock import Clock
 from counter.events import Event
 from counter.keys import counter_hash, namespace_prefix
 from counter.segments import Segment, SegmentRef, encode
+from counter.settings import Platform
+from counter.storage.cassandra import (
+    CassandraEventLog,
+    CassandraLedger,
+    CassandraMembership,
+    CassandraNamespaceStore,
+    CassandraRollupStore,
+)
 from counter.storage.memory import (
     MemoryBestEffortCounters,
     MemoryCountCache,
     MemoryEventLog,
     MemoryLedger,
+    MemoryMembership,
     MemoryNamespaceStore,
     MemoryRollupStore,
 )
@@ -28,6 +37,7 @@ from counter.storage.ports import (
     EventLog,
     FoldCommit,
     Ledger,
+    Membership,
     NamespaceStore,
     RollupStore,
 )
@@ -40,6 +50,7 @@ from counter.storage.sqlite import (
     SqliteRollupStore,
 )
 from counter.storage.stepwise import StepwiseFoldCommit
+from tests.cassandra_store import shared_session
 
 REGION = "test"
 ENTRIES_MAX = 1_000  # of the bounded stores; small, so that tests reach it
@@ -54,6 +65,9 @@ class Stores:
     count_cache: CountCache
     best_effort_counters: BestEffortCounters
     namespace_store: NamespaceStore
+    membership: Membership
+    # Segments and records of some stores expire by themselves instead of being dropped.
+    expires_by_itself: bool = False
 
 
 @asynccontextmanager
@@ -69,6 +83,7 @@ async def memory(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
             counters_max=ENTRIES_MAX, tokens_max=ENTRIES_MAX, monotonic_ns=clock.now_ns
         ),
         namespace_store=MemoryNamespaceStore(),
+        membership=MemoryMembership(monotonic_ns=clock.now_ns),
     )
 
 
@@ -99,12 +114,37 @@ def sqlite_stores(database: Database, clock: Clock) -> Stores:
             counters_max=ENTRIES_MAX, tokens_max=ENTRIES_MAX, monotonic_ns=clock.now_ns
         ),
         namespace_store=SqliteNamespaceStore(database),
+        membership=MemoryMembership(monotonic_ns=clock.now_ns),
+    )
+
+
+@asynccontextmanager
+async def cassandra(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
+    """The fleet's stores. Each test has a region of its own, in one keyspace for all."""
+    session = await shared_session()
+    platform = Platform(region=f"test {secrets.token_hex(8)}", log_retention_s=3_600)
+    ledger = CassandraLedger(session, platform, store_clock=clock)
+    rollup_store = CassandraRollupStore(session, platform)
+    yield Stores(
+        event_log=CassandraEventLog(session, ledger, clock, platform),
+        ledger=ledger,
+        rollup_store=rollup_store,
+        fold_commit=StepwiseFoldCommit(ledger, rollup_store),
+        count_cache=MemoryCountCache(entries_max=ENTRIES_MAX, monotonic_ns=clock.now_ns),
+        best_effort_counters=MemoryBestEffortCounters(
+            counters_max=ENTRIES_MAX, tokens_max=ENTRIES_MAX, monotonic_ns=clock.now_ns
+        ),
+        namespace_store=CassandraNamespaceStore(session, platform_name=platform.region),
+        membership=CassandraMembership(session, platform),
+        expires_by_itself=True,
     )
 
 
 Backend = Callable[[Path, Clock], AbstractAsyncContextManager[Stores]]
 
-BACKENDS: dict[str, Backend] = {"memory": memory, "sqlite": sqlite}
+BACKENDS: dict[str, Backend] = {"memory": memory, "sqlite": sqlite, "cassandra": cassandra}
+# Those that keep what is old until they are told to forget it.
+KEEPING = ["memory", "sqlite"]
 
 
 def segment(

@@ -2,22 +2,29 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from time import perf_counter
+from typing import Any, TypeVar, cast
 
 import grpc
 import structlog
 from google.protobuf import descriptor_pool
+from google.rpc import code_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_reflection.v1alpha._async import ReflectionServicer
 from grpc_status import rpc_status
 
 from counter.errors import SetupError, TallyError
+from counter.instruments import HistogramSeries
+from counter.metrics import CALL_ERRORS, CALL_SECONDS, CALLS_IN_FLIGHT
+from counter.rpc.late_services import LateServices
 from counter.rpc.status import status_of
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 METADATA_BYTES_MAX = 16 * 1024
 CONCURRENT_CALLS_MAX = 10_000
+# Counted from 0 on, so that an alert sees the first one.
+_NEVER_EXPECTED = ("INTERNAL", "STORE_DAMAGED")
 
 log = structlog.get_logger()
 
@@ -30,23 +37,67 @@ Method = Callable[[Servicer, Request, Any], Awaitable[Response]]
 def answering_errors(
     method: Method[Servicer, Request, Response],
 ) -> Method[Servicer, Request, Response]:
-    """Turns a TallyError of a unary method into its status; anything else is logged as a bug."""
+    """Turns a TallyError of a unary method into its status; anything else is logged as a bug.
+
+    Also measures the calls.
+    """
+    measured = _Measured(method.__name__)
 
     @wraps(method)
     async def answering(self: Servicer, request: Request, context: Any) -> Response:
+        began_s = perf_counter()
+        measured.began()
+        code = "CANCELLED"  # unless it ends otherwise
         try:
-            return await method(self, request, context)
+            response = await method(self, request, context)
+            code = "OK"
+            return response
         except TallyError as error:
-            await context.abort_with_status(rpc_status.to_status(status_of(error)))
+            status = measured.failed(error)
+            code = code_pb2.Code.Name(status.code)
+            await context.abort_with_status(rpc_status.to_status(status))
         except Exception as error:
             if isinstance(error, grpc.aio.AbortError):
+                code = "UNKNOWN"
                 raise
+            code = "INTERNAL"
             log.exception("a call failed unexpectedly", action="call_failed", rpc=method.__name__)
             internal = TallyError("internal error; the server's log has the details")
-            await context.abort_with_status(rpc_status.to_status(status_of(internal)))
+            status = measured.failed(internal)
+            await context.abort_with_status(rpc_status.to_status(status))
+        finally:
+            measured.ended(code, perf_counter() - began_s)
         raise AssertionError("abort always raises")
 
     return answering
+
+
+class _Measured:
+    """The calls of one method. Its series are made by the first call: a process that does not
+    serve the method does not show it."""
+
+    def __init__(self, rpc: str) -> None:
+        self._rpc = rpc
+        self._by_code: dict[str, HistogramSeries] = {}
+        self._in_flight = 0
+
+    def began(self) -> None:
+        if not self._by_code:
+            CALLS_IN_FLIGHT.at(rpc=self._rpc).watch(self, lambda measured: measured._in_flight)
+            for reason in _NEVER_EXPECTED:
+                CALL_ERRORS.at(rpc=self._rpc, reason=reason)
+        self._in_flight += 1
+
+    def ended(self, code: str, seconds: float) -> None:
+        self._in_flight -= 1
+        series = self._by_code.get(code)
+        if series is None:
+            series = self._by_code[code] = CALL_SECONDS.at(rpc=self._rpc, code=code)
+        series.record(seconds)
+
+    def failed(self, error: TallyError) -> status_pb2.Status:
+        CALL_ERRORS.at(rpc=self._rpc, reason=error.reason).add()
+        return status_of(error)
 
 
 class _PoolWithMethods:
@@ -66,7 +117,10 @@ class _PoolWithMethods:
 
 
 class RpcServer:
-    """Add services, `start`, and say of each whether it is serving."""
+    """Add services, `start`, and say of each whether it is serving.
+
+    Services may also be added after the start: until then they answer NOT_READY.
+    """
 
     def __init__(self) -> None:
         self.grpc = grpc.aio.server(
@@ -81,6 +135,10 @@ class RpcServer:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
+        self.late = LateServices()
+        self.grpc.add_generic_rpc_handlers((self.late,))
+        # Where the generated code adds services: it takes this for the server.
+        self.services = cast(grpc.aio.Server, self.late)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._serving: dict[str, bool] = {}
 
@@ -88,6 +146,7 @@ class RpcServer:
         """Binds and serves; every service says NOT_SERVING until told otherwise."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         self._reflect([*services, health.SERVICE_NAME])
+        self.late.expect(services)
         for service in ("", *services):
             await self.set_serving(service, serving=False)
         try:

@@ -9,6 +9,7 @@ unknown: it may have happened, and may even happen later. Every write is therefo
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from counter.errors import TallyError
 from counter.namespaces import Snapshot
 from counter.rollups import CachedCount, FoldRecord, Rollup, RollupKey
 from counter.segments import Segment, SegmentRef
@@ -112,7 +113,10 @@ class RollupStore(Protocol):
         ...
 
     async def write(self, rows: Sequence[RollupRow]) -> None:
-        """Writes rows; one with an older through_window never replaces a newer one."""
+        """Writes rows; one with an older through_window never replaces a newer one.
+
+        Two rows of a counter with the same through_window are equal (I3), so either may stay.
+        """
         ...
 
 
@@ -144,16 +148,29 @@ class BestEffortAdd(NamedTuple):
     dedupe_key: str | None  # None: count it whatever was counted before
 
 
+# The count after an add and whether its dedupe key was there already, or why there is no answer.
+BestEffortOutcome = tuple[int, bool] | TallyError
+
+
 class BestEffortCounters(Protocol):
-    """Counters of the best_effort strategy: cheap, and may be lost at any time."""
+    """Counters of the best_effort strategy: cheap, and may be lost at any time.
+
+    What is not answered with a count is not acknowledged: an add that a store could not do, or
+    does not know to have done, is a StoreUnavailable, and a count that cannot be read is not 0.
+    """
 
     async def apply(
         self, adds: Sequence[BestEffortAdd], *, dedupe_ttl_ms: int
-    ) -> list[tuple[int, bool]]:
-        """The count after each add, and whether its dedupe key was there already."""
+    ) -> Sequence[BestEffortOutcome]:
+        """Each add has an outcome of its own: one server of several that is away fails its part.
+
+        A dedupe key is remembered for at least the time given.
+        """
         ...
 
-    async def read(self, keys: Sequence[CounterKey]) -> list[int]: ...
+    async def read(self, keys: Sequence[CounterKey]) -> list[int]:
+        """The counts in the order of `keys`, 0 where nothing was counted; all of them or none."""
+        ...
 
 
 class NamespaceStore(Protocol):

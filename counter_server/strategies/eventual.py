@@ -3,11 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from counter.instruments import CounterSeries
+from counter.metrics import CACHE_LOOKUPS, CACHE_RESULTS
 from counter.namespaces import Namespace
 from counter.rollups import CachedCount
 from counter.storage.ports import CountCache
 from counter_server.strategies.logged import EventPath, Logged
 from counter_server.strategies.strategy import Freshness, Source, Value
+
+_LAYERS = {
+    Source.LOCAL_CACHE: "local",
+    Source.SHARED_CACHE: "shared",
+    Source.ROLLUP: "store",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +31,8 @@ class Eventual(Logged):
     def __init__(self, namespace: Namespace, path: EventPath, layers: Sequence[CacheLayer]) -> None:
         super().__init__(namespace, path)
         self._layers = [layer for layer in layers if layer.ttl_ms > 0]
+        sources = [*(layer.source for layer in self._layers), Source.ROLLUP]
+        self._lookups = {source: _lookups(_LAYERS[source]) for source in sources}
 
     async def read(self, counters: Sequence[str], freshness: Freshness) -> list[Value]:
         namespace_id = self.namespace.id
@@ -56,10 +66,11 @@ class Eventual(Logged):
         now_ns: int,
     ) -> list[int]:
         """Takes what is there and fresh enough; answers with what is still missing."""
-        still_missing = []
+        still_missing, absent = [], 0
         for at, count in zip(missing, found, strict=True):
             if count is None or not freshness.accepts(count.complete_through_ns, now_ns):
                 still_missing.append(at)
+                absent += count is None
             else:
                 answers[at] = Value(
                     count.count,
@@ -68,6 +79,12 @@ class Eventual(Logged):
                     count.cleared_at_ns,
                     source,
                 )
+        lookups = self._lookups[source]
+        lookups["hit"].add(len(missing) - len(still_missing))
+        if still_missing:
+            lookups["stale"].add(len(still_missing) - absent)
+        if absent:
+            lookups["miss"].add(absent)
         return still_missing
 
     async def _fill(
@@ -83,3 +100,9 @@ class Eventual(Logged):
                 if count is not None
             ]
             await layer.cache.put(items, ttl_ms=layer.ttl_ms)
+
+
+def _lookups(layer: str) -> dict[str, CounterSeries]:
+    """By result. The store knows every counter: one that nobody added to is 0."""
+    results = CACHE_RESULTS if layer != "store" else ("hit", "stale")
+    return {result: CACHE_LOOKUPS.at(layer=layer, result=result) for result in results}

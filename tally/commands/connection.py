@@ -10,7 +10,7 @@ import typer
 
 from clients import CounterError, SyncCounterClient, Unavailable
 from counter.tokens import Token
-from tally.commands.health import answers_at_all
+from tally.commands.health import COUNTERS, NAMESPACES, ROLLUPS, answers_at_all, offers
 from tally.commands.values import token_options
 from tally.output import ExitCode, Failure
 
@@ -19,6 +19,8 @@ TIMEOUT_S_DEFAULT = 10.0
 # How long a server may take to accept a connection: one that is just starting gets a chance, and
 # one that is not there is noticed before a person wonders.
 CONNECT_TIMEOUT_S = 3.0
+# Which program of a fleet has which service.
+_OFFERED_BY = {COUNTERS: "a server", NAMESPACES: "a control plane", ROLLUPS: "a worker"}
 
 ServerOption = Annotated[
     str | None,
@@ -64,7 +66,9 @@ def target_of(context: typer.Context, server: str | None, timeout_s: float | Non
 
 
 @contextmanager
-def calling(target: Target, namespace: str = "") -> Iterator[SyncCounterClient]:
+def calling(
+    target: Target, namespace: str = "", *, service: str = COUNTERS
+) -> Iterator[SyncCounterClient]:
     """A client of a server that was just seen to be there, with errors as failures."""
     require_reachable(target)
     with SyncCounterClient(
@@ -73,7 +77,7 @@ def calling(target: Target, namespace: str = "") -> Iterator[SyncCounterClient]:
         try:
             yield client
         except CounterError as error:
-            raise failure_of(error, target) from error
+            raise failure_of(error, target, service) from error
 
 
 def require_reachable(target: Target) -> None:
@@ -89,11 +93,28 @@ def require_reachable(target: Target) -> None:
         )
 
 
-def failure_of(error: CounterError, target: Target) -> Failure:
+def failure_of(error: CounterError, target: Target, service: str) -> Failure:
     """A server's or the SDK's error as a person is told it."""
+    if is_elsewhere(error, target, service):
+        return Failure(elsewhere(target, service))
     if not isinstance(error, Unavailable):
         return Failure(error.message)
     return Failure(f"{error.message} (server {target.server})", ExitCode.UNREACHABLE)
+
+
+def is_elsewhere(error: CounterError, target: Target, service: str) -> bool:
+    """Whether a call failed because another program of the fleet has the service."""
+    return error.reason == "UNIMPLEMENTED" and not offers(
+        target.server, service, timeout_s=target.timeout_s
+    )
+
+
+def elsewhere(target: Target, service: str) -> str:
+    who = _OFFERED_BY[service]
+    return (
+        f"{target.server} has no {service.rpartition('.')[2]}: call {who} of the fleet instead, "
+        f"with --server HOST:PORT"
+    )
 
 
 def outcome_unknown(

@@ -8,15 +8,15 @@ import grpc
 from google.protobuf.wrappers_pb2 import StringValue, UInt32Value
 
 METHOD = "/grpc.health.v1.Health/Check"
+COUNTERS = "counter.v1.CounterService"
+NAMESPACES = "counter.v1.NamespaceService"
+ROLLUPS = "counter.v1.RollupService"
 # The empty name is the process as a whole.
-SERVICES = (
-    "",
-    "counter.v1.CounterService",
-    "counter.v1.NamespaceService",
-    "counter.v1.RollupService",
-)
+SERVICES = ("", COUNTERS, NAMESPACES, ROLLUPS)
 SERVING = "serving"
-_STATUSES = {0: "unknown", 1: SERVING, 2: "not serving", 3: "unknown service"}
+# The programs of a fleet have one service each.
+ELSEWHERE = "not in this process"
+_STATUSES = {0: "unknown", 1: SERVING, 2: "not serving", 3: ELSEWHERE}
 
 
 def ask_health(server: str, *, timeout_s: float) -> dict[str, str]:
@@ -27,10 +27,15 @@ def ask_health(server: str, *, timeout_s: float) -> dict[str, str]:
         if isinstance(answer, int):
             answers[service] = _STATUSES.get(answer, f"status {answer}")
         elif answer is grpc.StatusCode.NOT_FOUND:
-            answers[service] = "unknown service"
+            answers[service] = ELSEWHERE
         else:
             answers[service] = f"no answer ({answer.name})"
     return answers
+
+
+def offers(server: str, service: str, *, timeout_s: float) -> bool:
+    """Whether the process has the service; True if that cannot be told."""
+    return _check(server, service, timeout_s) is not grpc.StatusCode.NOT_FOUND
 
 
 def answers_at_all(server: str, *, timeout_s: float) -> bool:

@@ -12,6 +12,7 @@ from tally.commands.connection import (
     calling,
     target_of,
 )
+from tally.commands.health import NAMESPACES
 from tally.commands.values import format_count, format_setting_ms, format_time
 from tally.output import Column, ExitCode, Failure, print_json, print_table, say
 
@@ -41,7 +42,7 @@ def namespaces(
 ) -> int:
     """List the namespaces that the server has, or just NAME."""
     target = target_of(context, server, timeout)
-    with calling(target) as client:
+    with calling(target, service=NAMESPACES) as client:
         answer = client.namespaces()
     shown = [each for each in answer.namespaces if name is None or each.name == name]
     if name is not None and not shown:

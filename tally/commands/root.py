@@ -9,13 +9,17 @@ from typer.main import get_command
 from tally.commands import (
     batch,
     check,
+    control_plane,
     counters,
     namespaces,
+    schema,
     serve,
+    server,
     status,
     token,
     version,
     watch,
+    worker,
 )
 from tally.commands.connection import SERVER_DEFAULT, TIMEOUT_S_DEFAULT, Target
 from tally.commands.signed import SignedArguments
@@ -58,6 +62,7 @@ def configure(
 
 COUNTERS = "Counters"
 PLATFORM = "Platform"
+FLEET = "Fleet"
 
 app.command("add", cls=SignedArguments, epilog=counters.ADD_FIELDS, rich_help_panel=COUNTERS)(
     counters.add
@@ -74,6 +79,11 @@ app.command("namespaces", epilog=namespaces.NAMESPACES_FIELDS, rich_help_panel=P
 )
 app.command("check", epilog=check.CHECK_FIELDS, rich_help_panel=PLATFORM)(check.check)
 app.command("version", epilog=version.VERSION_FIELDS, rich_help_panel=PLATFORM)(version.version)
+
+app.command("server", rich_help_panel=FLEET)(server.server)
+app.command("worker", rich_help_panel=FLEET)(worker.worker)
+app.command("control-plane", rich_help_panel=FLEET)(control_plane.control_plane)
+app.add_typer(schema.app, name="schema", rich_help_panel=FLEET)
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:

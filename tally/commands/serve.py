@@ -7,13 +7,10 @@ import typer
 from typer.models import OptionInfo
 
 from counter.errors import SetupError
-from counter.settings import Platform
+from counter.settings import SHARDS_MAX, Platform
 from tally.commands.connection import SERVER_DEFAULT
 from tally.commands.extras import needs_server_extra
-from tally.commands.values import parse_duration_ms
-
-SHARDS_MAX = 4_096
-
+from tally.commands.values import parse_duration_ms, require_address
 
 _DEFAULTS = Platform()
 
@@ -65,17 +62,27 @@ def serve(
         Literal["text", "json"],
         typer.Option("--log-format", help="For people or for programs."),
     ] = "text",
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Where Prometheus finds metrics. Port 0: a free one.",
+            show_default="nowhere",
+        ),
+    ] = None,
 ) -> int:
     """Run all of Tally in one process, until Ctrl-C or SIGTERM."""
-    if ":" not in listen:
-        raise typer.BadParameter(f"{listen!r} is not an address. Write it as HOST:PORT.")
+    require_address("--listen", listen)
+    if metrics is not None:
+        require_address("--metrics", metrics)
     for name, value_ms in (("--window", window), ("--log-retention", log_retention)):
         if value_ms <= 0:
             raise typer.BadParameter(f"{name} must be longer than nothing.")
     if log_retention % 1_000:
         raise typer.BadParameter("--log-retention is kept in whole seconds.")
     with needs_server_extra("tally serve"):
-        from tally import app
+        from tally import embedded
     try:
         platform = Platform(
             region=region,
@@ -87,12 +94,13 @@ def serve(
         )
     except SetupError as error:
         raise typer.BadParameter(error.message) from error
-    return app.serve(
-        app.ServeSettings(
+    return embedded.serve(
+        embedded.ServeSettings(
             listen=listen,
             data=data,
             namespaces=namespaces,
             platform=platform,
             log_format=log_format,
+            metrics=metrics,
         )
     )

@@ -11,9 +11,11 @@ from tally.commands.connection import (
     ServerOption,
     TimeoutOption,
     calling,
+    elsewhere,
+    is_elsewhere,
     target_of,
 )
-from tally.commands.health import SERVING, ask_health
+from tally.commands.health import ELSEWHERE, ROLLUPS, SERVING, ask_health
 from tally.commands.values import (
     format_age,
     format_count,
@@ -50,15 +52,20 @@ def status(
     """Show each service's health and how far the folding has come. Exit code 3: not serving."""
     target = target_of(context, server, timeout)
     rollups: RollupStatus | None = None
-    with calling(target) as client:
+    problem = note = ""
+    with calling(target, service=ROLLUPS) as client:
         health = ask_health(target.server, timeout_s=target.timeout_s)
         try:
             rollups = client.rollup_status()
             problem = rollups.problem
         except CounterError as error:
             # A process that is not serving may still have a health to show.
-            problem = error.message
-    sick = [name or "the server" for name, answer in health.items() if answer != SERVING]
+            if is_elsewhere(error, target, ROLLUPS):
+                note = elsewhere(target, ROLLUPS)
+            else:
+                problem = error.message
+    well = (SERVING, ELSEWHERE)
+    sick = [name or "the server" for name, answer in health.items() if answer not in well]
     if json:
         print_json(
             {
@@ -76,6 +83,9 @@ def status(
         )
         if rollups is not None:
             _print_rollups(rollups, shards=shards)
+        if note:
+            write_line("")
+            say(note, style="dim")
         if problem:
             write_line("")
             say(f"problem: {problem}", style="bold red")

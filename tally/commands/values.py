@@ -11,6 +11,7 @@ from counter.tokens import Token
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
+PORT_MAX = 65_535
 DURATION_MS_MAX = 10 * 365 * 86_400_000
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
@@ -60,6 +61,13 @@ def parse_time_ns(text: str) -> int:
     if seconds < 0:
         raise typer.BadParameter(f"{text!r} is before 1970.")
     return seconds * NS_PER_S + int((decimals or "").ljust(9, "0"))
+
+
+def require_address(option: str, text: str) -> None:
+    """Where to listen: HOST:PORT, with port 0 for a free one."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        raise typer.BadParameter(f"{option} {text!r} is not an address. Write it as HOST:PORT.")
 
 
 def parse_delta(text: str) -> int:

@@ -8,11 +8,11 @@ import pytest
 from counter.clock import ManualClock
 from counter.events import Event
 from counter.segments import SegmentRef
-from counter.storage.ports import FOREVER, Closed
+from counter.storage.ports import FOREVER
 from counter.windows import Layout
 from tests.stores import Stores, segment
 
-FROM = 1_000
+FROM = 1_700_000_000  # the window in which the tests' clock starts
 LAYOUT = Layout(from_window=FROM, window_ms=1_000, shards=4)
 
 
@@ -41,18 +41,19 @@ async def test_append_is_idempotent_by_segment_id(stores: Stores) -> None:
 
 
 async def test_append_of_nothing_answers_the_close_mark(stores: Stores, clock: ManualClock) -> None:
-    assert await stores.event_log.append([]) == Closed(FROM - 1, clock.now_ns())
+    closed = await stores.event_log.append([])
+    assert (closed.through, closed.store_time_ns) == (FROM - 1, clock.now_ns())
 
 
 async def test_append_brings_the_close_mark_and_the_store_clock(
     stores: Stores, clock: ManualClock
 ) -> None:
     closed = await stores.event_log.append([segment(adds(1), window=FROM)])
-    assert closed == Closed(FROM - 1, clock.now_ns())
+    assert (closed.through, closed.store_time_ns) == (FROM - 1, clock.now_ns())
     await stores.ledger.close(FROM + 7)
     clock.advance_ms(123)
     closed = await stores.event_log.append([segment(adds(1), window=FROM)])
-    assert closed == Closed(FROM + 7, clock.now_ns())
+    assert (closed.through, closed.store_time_ns) == (FROM + 7, clock.now_ns())
 
 
 async def test_append_never_answers_older_than_a_close_that_returned_before(stores: Stores) -> None:
@@ -180,8 +181,14 @@ async def test_drop_through_is_repeated_until_0_and_forgets_no_later_window(stor
     while count := await stores.event_log.drop_through(FROM + 2):
         dropped.append(count)
         assert len(dropped) <= len(old)
-    assert sum(dropped) == len(old)
     for shard in range(4):
-        assert await stores.event_log.refs(shard, 0, FOREVER) == [young[shard].ref]
-    assert await stores.event_log.bodies([old[0].ref, young[0].ref]) == [None, young[0].body]
+        assert young[shard].ref in await stores.event_log.refs(shard, 0, FOREVER)
+    assert await stores.event_log.bodies([young[0].ref]) == [young[0].body]
+    if stores.expires_by_itself:
+        assert dropped == []
+    else:
+        assert sum(dropped) == len(old)
+        for shard in range(4):
+            assert await stores.event_log.refs(shard, 0, FOREVER) == [young[shard].ref]
+        assert await stores.event_log.bodies([old[0].ref]) == [None]
     assert await stores.event_log.drop_through(FROM - 1) == 0

@@ -121,9 +121,11 @@ async def test_more_than_a_thousand_rows_at_once(stores: Stores) -> None:
     await stores.rollup_store.write(rows)
     keys = [each for each, _ in reversed(rows)]
     assert await stores.rollup_store.read(keys) == [rollup for _, rollup in reversed(rows)]
-    await stores.rollup_store.write([(each, Rollup(1, through_window=5)) for each, _ in rows])
-    kept = await stores.rollup_store.read([each for each, _ in rows])
-    for (_, before), after in zip(rows, kept, strict=True):
+    # Folds that end with the same window leave equal rows: no store has to choose.
+    rewritten = [(each, row) for each, row in rows if row.through_window != 5]
+    await stores.rollup_store.write([(each, Rollup(1, through_window=5)) for each, _ in rewritten])
+    kept = await stores.rollup_store.read([each for each, _ in rewritten])
+    for (_, before), after in zip(rewritten, kept, strict=True):
         assert after == (before if before.through_window > 5 else Rollup(1, through_window=5))
 
 

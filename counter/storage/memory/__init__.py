@@ -4,6 +4,7 @@ from counter.storage.memory.best_effort import MemoryBestEffortCounters
 from counter.storage.memory.count_cache import MemoryCountCache
 from counter.storage.memory.event_log import MemoryEventLog
 from counter.storage.memory.ledger import MemoryLedger
+from counter.storage.memory.membership import MemoryMembership
 from counter.storage.memory.namespace_store import MemoryNamespaceStore
 from counter.storage.memory.rollup_store import MemoryRollupStore
 
@@ -12,6 +13,7 @@ __all__ = [
     "MemoryCountCache",
     "MemoryEventLog",
     "MemoryLedger",
+    "MemoryMembership",
     "MemoryNamespaceStore",
     "MemoryRollupStore",
 ]

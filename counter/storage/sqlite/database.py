@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import structlog
 
 from counter.errors import SetupError, StoreUnavailable, TallyError
+from counter.metrics import STORE_ERRORS, STORE_SECONDS
 from counter.storage.sqlite.schema import migrate
 
 T = TypeVar("T")
@@ -39,6 +40,13 @@ _PAGE_BYTES = 2_048
 _WRITER_CACHE_KIB = 65_536
 _READER_CACHE_KIB = 32_768
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_ERROR_KINDS = {
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_READONLY: "read_only",
+    sqlite3.SQLITE_BUSY: "timeout",
+    **dict.fromkeys(_DAMAGE, "damaged"),
+}
+_OTHER_ERROR = "other"
 _FSYNC_FAILED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 
 log = structlog.get_logger()
@@ -67,6 +75,12 @@ class Database:
         self._failed_for_good = False
         self._closing = False
         self._loop = asyncio.get_running_loop()
+        self._read_seconds = STORE_SECONDS.at(store="sqlite", statement="read")
+        self._transaction_seconds = STORE_SECONDS.at(store="sqlite", statement="transaction")
+        self._errors = {
+            kind: STORE_ERRORS.at(store="sqlite", kind=kind)
+            for kind in (*_ERROR_KINDS.values(), _OTHER_ERROR)
+        }
         self._thread = threading.Thread(target=self._write_jobs, name="sqlite-writer", daemon=True)
         self._thread.start()
 
@@ -92,7 +106,8 @@ class Database:
 
     def read(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         try:
-            return self.reader.execute(statement, parameters).fetchall()
+            with self._read_seconds.timed():
+                return self.reader.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
             raise self._translated(error) from error
 
@@ -123,7 +138,8 @@ class Database:
         if self._failed_for_good:  # while these waited
             return [self._out_of_service()] * len(jobs)
         try:
-            results = self._transaction(jobs)
+            with self._transaction_seconds.timed():
+                results = self._transaction(jobs)
         except sqlite3.Error as error:
             return [self._translated(error)] * len(jobs)
         except Exception as error:
@@ -152,6 +168,7 @@ class Database:
         After a failed fsync the kernel may have dropped the pages and call the next fsync a
         success, so nothing that this process writes can be promised any more.
         """
+        self._errors[_ERROR_KINDS.get(_primary_code(error), _OTHER_ERROR)].add()
         known, self.problem = self.problem, _explain(error, self.path)
         damaged = _primary_code(error) in _DAMAGE
         if damaged or getattr(error, "sqlite_errorcode", 0) in _FSYNC_FAILED:

@@ -30,6 +30,7 @@ CALLERS = History(own_token=False)
 NO_ANSWER = Failure(code=StatusCode.UNAVAILABLE, message="connection refused")
 STORE_DOWN = Failure(code=StatusCode.UNAVAILABLE, reason="STORE_UNAVAILABLE")
 BUSY = Failure(code=StatusCode.RESOURCE_EXHAUSTED, reason="OVERLOADED", retry_after_s=0.2)
+NOT_READY = Failure(code=StatusCode.UNAVAILABLE, reason="NOT_READY", retry_after_s=0.2)
 EXPIRED = Failure(
     code=StatusCode.FAILED_PRECONDITION, reason="TOKEN_EXPIRED", server_time_ns=NOW_NS
 )
@@ -88,11 +89,12 @@ def test_unknown_stays_unknown_until_the_deadline() -> None:
     assert ended(after(second.history, BUSY, remaining_s=0.0)).unknown
 
 
-def test_only_refusals_until_the_deadline_are_definitely_not_applied() -> None:
-    step = retried(after(OWN, BUSY))
+@pytest.mark.parametrize("failure", [BUSY, NOT_READY])
+def test_only_refusals_until_the_deadline_are_definitely_not_applied(failure: Failure) -> None:
+    step = retried(after(OWN, failure))
     assert not step.history.unknown
     assert step.delay_s >= 0.2
-    assert not ended(after(step.history, BUSY, remaining_s=0.0)).unknown
+    assert not ended(after(step.history, failure, remaining_s=0.0)).unknown
 
 
 def test_a_wait_that_the_server_asked_for_beyond_the_deadline_ends_the_call() -> None:

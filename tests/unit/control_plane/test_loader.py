@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.loader import FILE_BYTES_MAX, FILES_MAX, load_directory, load_files
+from control_plane.loader import FILES_MAX, load_directory, load_files
 from control_plane.model import NamespaceFile
+from control_plane.yaml_tree import FILE_BYTES_MAX
 from counter.namespaces import (
     CACHE_TTL_MS_MAX,
     MAX_DELTA_LIMIT,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from counter.clock import ManualClock
+from rollup_worker.rollup import PASS_S_MAX
 from tests.stores import BACKENDS, shard_of
 from tests.tampered import Gate
 from tests.unit.rollup_worker.world import (
@@ -187,4 +188,22 @@ async def test_a_worker_that_knows_of_fewer_closes_than_are_folded(world: World)
     assert await world.stores.ledger.watermarks() > [closed_through] * 2
     for shard in range(world.layout.shards):
         assert not await behind.rollup.fold_shard(shard, closed_through)
+    await world.check()
+
+
+async def test_a_pass_that_was_paused_for_longer_than_records_may_be_gone_starts_anew(
+    world: World,
+) -> None:
+    """Meanwhile another record may have held and expired: this one must not take its place."""
+    await world.write("views", 1)
+    world.clock.advance_ms(10_000)
+    parts = world.worker()
+    closed_through = await parts.closer.close_due()
+    shard = shard_of(world.id_of("plays"), "views", world.layout.shards)
+    times_s = iter([0.0, PASS_S_MAX + 1.0])
+    parts.rollup._monotonic_s = lambda: next(times_s, PASS_S_MAX + 1.0)
+    assert await parts.rollup.fold_shard(shard, closed_through) is True
+    assert await world.records(shard) == []
+    assert not await parts.rollup.fold_shard(shard, closed_through)  # in time, from the start
+    await world.fold_all()
     await world.check()

@@ -9,7 +9,7 @@ from counter.fold import FoldCounts
 from counter.rollups import CachedCount, FoldRecord
 from counter.segments import decode
 from counter.windows import NS_PER_DAY
-from tests.stores import segment, shard_of
+from tests.stores import KEEPING, segment, shard_of
 from tests.unit.rollup_worker.world import COUNTERS, PLATFORM, World
 
 
@@ -135,6 +135,7 @@ async def test_a_record_never_crosses_a_day(world: World) -> None:
         assert days[0] != days[1]
 
 
+@pytest.mark.parametrize("stores", KEEPING, indirect=True)
 async def test_many_empty_windows_fold_into_few_records(world: World) -> None:
     await world.write("views", 1)
     world.clock.advance_ms(30 * 86_400_000)  # the worker was away for a month

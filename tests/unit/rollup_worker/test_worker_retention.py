@@ -1,11 +1,15 @@
 """Retention: what is folded and old is forgotten; what is not folded never is (I8)."""
 
+import pytest
+
 from counter.storage.ports import FOREVER
-from tests.stores import shard_of
+from tests.stores import KEEPING, shard_of
 from tests.unit.rollup_worker.world import COUNTERS, PLATFORM, World
 
 RETENTION_MS = PLATFORM.log_retention_s * 1_000
 DAY_MS = 86_400_000
+
+pytestmark = pytest.mark.parametrize("stores", KEEPING, indirect=True)
 
 
 async def segments(world: World) -> int:

@@ -17,6 +17,7 @@ from counter.storage.ports import FOREVER
 from counter.storage.stepwise import StepwiseFoldCommit
 from counter.windows import Layout
 from rollup_worker.closer import Closer
+from rollup_worker.ownership import Ownership
 from rollup_worker.retention import Retention
 from rollup_worker.rollup import FoldStores, Rollup
 from rollup_worker.worker import Worker
@@ -189,6 +190,7 @@ class WorkerParts:
             self.closer,
             self.rollup,
             self.retention,
+            Ownership(stores.membership, "the worker", shards=world.layout.shards),
             window_ms=world.layout.window_ms,
             passes_in_parallel=4,
         )

@@ -145,23 +145,25 @@ def test_serve_hands_over_its_settings(tally: Any, monkeypatch: pytest.MonkeyPat
         namespaces: Path
         platform: Any
         log_format: str
+        metrics: str | None
 
     given: list[ServeSettings] = []
-    fake: Any = types.ModuleType("tally.app")
+    fake: Any = types.ModuleType("tally.embedded")
     fake.ServeSettings = ServeSettings
     fake.serve = lambda settings: given.append(settings) or 7
-    monkeypatch.setitem(sys.modules, "tally.app", fake)
-    monkeypatch.setattr("tally.app", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "tally.embedded", fake)
+    monkeypatch.setattr("tally.embedded", fake, raising=False)
     assert tally("serve").code == 7
     ran = tally(
         "serve", "--listen", "127.0.0.1:0", "--data", "d", "--window", "250ms", "--shards", "4",
         "--accept-limit", "2s", "--max-clock-skew", "1s", "--log-retention", "1h",
-        "--region", "eu", "--log-format", "json",
+        "--region", "eu", "--log-format", "json", "--metrics", "127.0.0.1:9464",
     )  # fmt: skip
     assert ran.code == 7
     defaults, settings = given
     assert defaults.listen == "127.0.0.1:50051"
     assert defaults.platform == type(defaults.platform)()
+    assert (defaults.metrics, settings.metrics) == (None, "127.0.0.1:9464")
     assert settings.log_format == "json"
     assert settings.data == Path("d")
     assert settings.platform.window_ms == 250

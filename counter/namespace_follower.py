@@ -1,0 +1,88 @@
+"""Follows the namespaces of a store, for programs that serve them and do not decide them.
+
+The store is the truth, and it is asked every second: a program needs no control plane to start, to
+go on or to come back, only one that has applied namespaces at some time before.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from counter.errors import InvalidRequest, SetupError, TallyError
+from counter.namespaces import Snapshot
+from counter.storage.ports import NamespaceStore
+
+POLL_S = 1.0
+
+log = structlog.get_logger()
+
+
+class NamespaceFollower:
+    """Takes each new version as a whole (I10); one that cannot be served changes nothing."""
+
+    def __init__(
+        self,
+        store: NamespaceStore,
+        *,
+        check: Callable[[Snapshot], None],
+        switch: Callable[[Snapshot], None],
+    ) -> None:
+        """`check` raises SetupError or InvalidRequest for a snapshot that cannot be served."""
+        self._store = store
+        self._check = check
+        self._switch = switch
+        self._seen = 0  # the last version that was looked at
+        self._failing = False
+        self.current: Snapshot | None = None
+
+    async def look(self) -> None:
+        """Takes the latest version, if it is new.
+
+        One that `check` refuses is logged and skipped; if nothing is current yet, which is at a
+        program's start, the refusal is raised. Raises StoreUnavailable too.
+        """
+        latest = await self._store.latest()
+        if latest is None or latest.version <= self._seen:
+            return
+        try:
+            self._check(latest)
+        except (SetupError, InvalidRequest) as refusal:
+            if self.current is None:
+                raise
+            log.error(
+                "the new namespaces cannot be served here: keeping the ones before",
+                action="namespaces_refused",
+                version=latest.version,
+                kept=self.current.version,
+                problem=refusal.message,
+            )
+        else:
+            self._switch(latest)
+            self.current = latest
+            log.info(
+                "namespaces taken over",
+                action="namespaces_taken",
+                version=latest.version,
+                namespaces=len(latest.namespaces),
+            )
+        self._seen = latest.version
+
+    async def run(self) -> None:
+        """Looks for ever. What is current stays so while the store is away."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            try:
+                await self.look()
+            except TallyError as error:
+                if not self._failing:
+                    self._failing = True
+                    log.warning(
+                        "the namespaces cannot be read: keeping those that are there",
+                        action="namespaces_unreadable",
+                        problem=error.message,
+                    )
+            else:
+                if self._failing:
+                    self._failing = False
+                    log.info("the namespaces can be read again", action="namespaces_readable")

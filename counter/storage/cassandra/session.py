@@ -1,0 +1,237 @@
+"""The one way to Cassandra: named statements, awaited on the event loop, bounded and translated.
+
+The driver works in threads of its own and calls back on them. Results are handed to the event loop
+in as few wake-ups as possible: under load one wake-up carries many.
+"""
+
+import asyncio
+import random
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from cassandra import (
+    DriverException,
+    OperationTimedOut,
+    Timeout,
+    Unavailable,
+)
+from cassandra.cluster import Cluster, NoHostAvailable, ResponseFuture, Session
+from cassandra.connection import ConnectionException
+from cassandra.protocol import ErrorMessage
+from cassandra.query import BatchStatement, BatchType, PreparedStatement
+
+from counter.errors import StoreUnavailable
+from counter.metrics import STORE_ERRORS, STORE_SECONDS
+from counter.storage.cassandra.cluster import open_cluster
+from counter.storage.cassandra.schema import require_schema
+from counter.storage.cassandra.settings import ClusterSettings
+
+Row = tuple[Any, ...]
+# The driver's errors have no common root.
+_DRIVER_ERRORS = (DriverException, ConnectionException, ErrorMessage, NoHostAvailable)
+# So many requests in a row must fail before the store is called away: one can be bad luck.
+_FAILURES_SHOWN_FROM = 3
+_RETRY_AFTER_MS = 200
+_AGREE_ATTEMPTS_MAX = 5
+_AGREE_AGAIN_S = 0.05
+_NAMED = re.compile(r"^-- (\w+): (read|write|agree)\n(.*?;)$", re.MULTILINE | re.DOTALL)
+
+
+class Query(NamedTuple):
+    name: str
+    kind: str  # read, write or agree
+    cql: str
+
+
+def queries() -> Iterator[Query]:
+    """The statements in queries.cql."""
+    text = files(__package__).joinpath("queries.cql").read_text()
+    for name, kind, cql in _NAMED.findall(text):
+        yield Query(name, kind, cql)
+
+
+class CassandraSession:
+    """Belongs to the event loop on which it was made."""
+
+    @classmethod
+    async def connect(cls, settings: ClusterSettings) -> "CassandraSession":
+        """A session on a keyspace whose schema fits, with every statement prepared.
+
+        Raises SetupError where the settings are wrong, StoreUnavailable where nobody answers yet.
+        """
+        cluster, session = await asyncio.to_thread(open_cluster, settings)
+        ready = cls(cluster, session, settings)
+
+        def prepare() -> None:
+            require_schema(cluster, session, settings)
+            session.set_keyspace(settings.keyspace)
+            ready._prepare()
+
+        try:
+            await asyncio.to_thread(prepare)
+        except _DRIVER_ERRORS as error:
+            await ready.close()
+            raise StoreUnavailable(f"{settings.where} went away: {error}") from error
+        except BaseException:
+            await ready.close()
+            raise
+        return ready
+
+    def __init__(self, cluster: Cluster, session: Session, settings: ClusterSettings) -> None:
+        self._cluster = cluster
+        self._session = session
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._prepared: dict[str, tuple[PreparedStatement, str]] = {}
+        self._seconds = {
+            query.name: STORE_SECONDS.at(store="cassandra", statement=query.name)
+            for query in queries()
+        }
+        self._room = asyncio.Semaphore(settings.requests_in_flight_max)
+        self._arrived: deque[tuple[asyncio.Future[list[Row]], list[Row], Exception | None]]
+        self._arrived = deque()
+        self._woken = False
+        self._failures = 0
+        self._last_failure = ""
+
+    def _prepare(self) -> None:
+        """Prepares every statement. Blocks: for the thread that connects."""
+        for query in queries():
+            prepared = self._session.prepare(query.cql)
+            prepared.is_idempotent = True
+            self._prepared[query.name] = (prepared, query.kind)
+
+    async def run(self, name: str, parameters: Sequence[object]) -> list[Row]:
+        """Runs one statement; its rows, of all pages."""
+        prepared, kind = self._prepared[name]
+        return await self._run(name, prepared, parameters, kind)
+
+    async def run_batch(self, name: str, rows: Sequence[Sequence[object]]) -> None:
+        """Runs a write once per row, as one mutation: all rows must be of one partition."""
+        prepared, kind = self._prepared[name]
+        batch = BatchStatement(BatchType.UNLOGGED)
+        batch.is_idempotent = True
+        for row in rows:
+            batch.add(prepared, row)
+        await self._run(name, batch, None, kind)
+
+    async def agree(self, name: str, parameters: Sequence[object]) -> Row | None:
+        """Inserts if absent: None if ours is in now, else the row that was there before.
+
+        Rivals make each other time out. The outcome is then unknown, and asking again tells it;
+        whoever asks must therefore know his own row again when it is shown to him.
+        """
+        for attempt in range(1, _AGREE_ATTEMPTS_MAX + 1):
+            try:
+                [row] = await self.run(name, parameters)
+                return None if row[0] else row[1:]
+            except StoreUnavailable:
+                if attempt == _AGREE_ATTEMPTS_MAX:
+                    raise
+                await asyncio.sleep(_AGREE_AGAIN_S * attempt * random.uniform(0.5, 1.5))
+        raise AssertionError("the last attempt returns or raises")
+
+    def problem(self) -> str | None:
+        """Why requests keep failing, while they do."""
+        return self._last_failure if self._failures >= _FAILURES_SHOWN_FROM else None
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._cluster.shutdown)
+
+    async def _run(self, name: str, statement: Any, parameters: Any, kind: str) -> list[Row]:
+        await self._wait_for_room(name)
+        try:
+            with self._seconds[name].timed():
+                future = self._loop.create_future()
+                self._send(future, statement, parameters, kind)
+                rows: list[Row] = await future
+        except _DRIVER_ERRORS as error:
+            raise self._unavailable(name, kind, error) from error
+        finally:
+            self._room.release()
+        self._failures = 0
+        return rows
+
+    async def _wait_for_room(self, name: str) -> None:
+        if not self._room.locked():
+            await self._room.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
+                await self._room.acquire()
+        except TimeoutError:
+            STORE_ERRORS.at(store="cassandra", kind="overloaded").add()
+            raise StoreUnavailable(
+                f"{self._settings.requests_in_flight_max} requests to Cassandra are under way and "
+                f"none ended in {self._settings.request_timeout_ms} ms: {name} was not sent",
+                retry_after_ms=_RETRY_AFTER_MS,
+            ) from None
+
+    def _send(
+        self, future: "asyncio.Future[list[Row]]", statement: Any, parameters: Any, kind: str
+    ) -> None:
+        sent = self._session.execute_async(statement, parameters, execution_profile=kind)
+        rows: list[Row] = []
+
+        def on_page(page: Sequence[Row] | None, sent: ResponseFuture) -> None:
+            # Errors in here would be swallowed by the driver: nothing that can fail.
+            if page:
+                rows.extend(page)
+            if sent.has_more_pages:
+                sent.start_fetching_next_page()
+            else:
+                self._arrive(future, rows, None)
+
+        def on_error(error: Exception) -> None:
+            self._arrive(future, rows, error)
+
+        sent.add_callbacks(on_page, on_error, callback_args=(sent,))
+
+    def _arrive(
+        self, future: "asyncio.Future[list[Row]]", rows: list[Row], error: Exception | None
+    ) -> None:
+        """On a thread of the driver. What is put in before the flag is read is not overlooked:
+        the loop takes the flag down before it empties the queue."""
+        self._arrived.append((future, rows, error))
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._woken = False
+        while self._arrived:
+            future, rows, error = self._arrived.popleft()
+            if future.done():  # the caller went away; a write may have happened all the same
+                continue
+            if error is None:
+                future.set_result(rows)
+            else:
+                future.set_exception(error)
+
+    def _unavailable(self, name: str, kind: str, error: Exception) -> StoreUnavailable:
+        STORE_ERRORS.at(store="cassandra", kind=_kind(error)).add()
+        outcome = "" if kind == "read" else "; whether it happened is unknown"
+        message = f"Cassandra could not do {name}: {_words(error)}{outcome}"
+        self._failures += 1
+        self._last_failure = message
+        return StoreUnavailable(message, retry_after_ms=_RETRY_AFTER_MS)
+
+
+def _kind(error: Exception) -> str:
+    if isinstance(error, OperationTimedOut | Timeout):
+        return "timeout"
+    if isinstance(error, NoHostAvailable | ConnectionException):
+        return "connection"
+    return "unavailable" if isinstance(error, Unavailable) else "other"
+
+
+def _words(error: Exception) -> str:
+    """A driver's error for people."""
+    if isinstance(error, NoHostAvailable):
+        return "no node answers"
+    if isinstance(error, OperationTimedOut | Timeout):
+        return "it did not answer in time"
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

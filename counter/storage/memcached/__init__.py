@@ -1,0 +1,10 @@
+from counter.storage.memcached.best_effort import MemcachedBestEffortCounters
+from counter.storage.memcached.count_cache import MemcachedCountCache
+from counter.storage.memcached.servers import MemcachedServers, MemcachedSettings
+
+__all__ = [
+    "MemcachedBestEffortCounters",
+    "MemcachedCountCache",
+    "MemcachedServers",
+    "MemcachedSettings",
+]

@@ -1,0 +1,6 @@
+"""The config file of a fleet: what can be in it, and reading it."""
+
+from tally.config.loading import load
+from tally.config.settings import Config, ConfigError, ProgramConfig
+
+__all__ = ["Config", "ConfigError", "ProgramConfig", "load"]

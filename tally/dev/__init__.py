@@ -1,0 +1,1 @@
+"""Real Cassandra and memcached on loopback, without containers: for developers and for tests."""

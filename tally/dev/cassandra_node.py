@@ -1,0 +1,221 @@
+"""One real Cassandra node as a child process."""
+
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cassandra import DriverException
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.policies import WhiteListRoundRobinPolicy
+
+from counter.errors import SetupError
+from tally.dev.cassandra_files import (
+    FIRST_PASSWORD,
+    FIRST_USER,
+    NodeSettings,
+    java_command,
+    marker,
+    write_files,
+)
+from tally.dev.jars import cassandra_jars
+from tally.dev.processes import ManagedProcess
+from tally.dev.requirements import find_java
+
+READY_WITHIN_S = 180.0
+STOPPED_WITHIN_S = 30.0
+LOOK_EVERY_S = 0.1
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 2.0
+SHOWN_LINES = 15
+
+# How far a start has come, by what the log says; the last one that is found counts.
+_STAGES = (
+    ("Configuration location", "reading its settings"),
+    ("Initializing system.", "opening its tables"),
+    ("Replaying ", "replaying its commit log"),
+    ("Starting up server gossip", "joining the ring"),
+    ("Starting listening for CQL clients", "taking connections"),
+)
+_FIRST_STAGE = "starting Java"
+
+# CQL's smallest question, "which options do you have?" (protocol 4), and the start of its answer.
+_ASK_OPTIONS = bytes([0x04, 0, 0, 0, 0x05, 0, 0, 0, 0])
+_OPTIONS_ARE = bytes([0x84, 0, 0, 0, 0x06])
+
+
+class CassandraNode:
+    """A node that is started, stopped, killed and paused at will; its data stays in its home.
+
+    With `detached` the node outlives this process, and another CassandraNode with the same home
+    finds it again. Otherwise it dies with this process, however that ends.
+    """
+
+    def __init__(
+        self, settings: NodeSettings, *, jars: Path | None = None, detached: bool = False
+    ) -> None:
+        self.settings = settings
+        self.log = settings.home / "logs" / "system.log"
+        # What Java itself says, and what is said before the log is open.
+        self.output = settings.home / "output.log"
+        self._jars = jars
+        self._process = ManagedProcess(
+            pid_file=settings.home / "cassandra.pid",
+            marker=marker(settings.home),
+            detached=detached,
+        )
+
+    def start(self) -> None:
+        """Starts the process; `wait_ready` waits for the node. Also after `stop` and `kill`.
+
+        Brings Cassandra first if nobody did yet.
+        """
+        command = java_command(find_java(), self._jars or cassandra_jars(), self.settings)
+        write_files(self.settings)
+        # Only what this start says is of interest when it fails.
+        self.output.unlink(missing_ok=True)
+        self.log.unlink(missing_ok=True)
+        self._process.start(command, log=self.output)
+
+    def wait_ready(
+        self,
+        within_s: float = READY_WITHIN_S,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Returns when a client can connect and read. Raises SetupError with the node's last lines.
+
+        `progress` is called now and then with what the node is doing.
+        """
+        ends_s = time.monotonic() + within_s
+        while (stage := self.unready()) is not None:
+            progress(stage)
+            if time.monotonic() >= ends_s:
+                raise self.too_late(stage)
+            time.sleep(LOOK_EVERY_S)
+
+    def unready(self) -> str | None:
+        """What keeps the node from being ready now, or None. SetupError if it has ended."""
+        if not self.is_running:
+            raise SetupError(f"Cassandra on {self.address} ended.\n{self.last_lines()}")
+        # The node opens this port as the last thing of its start.
+        if not self._listens():
+            return self._stage()
+        try:
+            with self.session() as session:
+                session.execute("SELECT release_version FROM system.local")
+        except (NoHostAvailable, DriverException) as error:
+            return f"refusing connections: {error}"
+        return None
+
+    def too_late(self, stage: str) -> SetupError:
+        return SetupError(
+            f"Cassandra on {self.address} is not ready in time, it is {stage}.\n"
+            + self.last_lines()
+        )
+
+    def answers(self, within_s: float = ANSWER_TIMEOUT_S) -> bool:
+        """Whether the node answers CQL now, which one that is starting or paused does not.
+
+        Not for nodes with TLS.
+        """
+        assert self.settings.tls is None
+        where = (self.settings.address, self.settings.native_port)
+        try:
+            with socket.create_connection(where, within_s) as connection:
+                connection.settimeout(within_s)
+                connection.sendall(_ASK_OPTIONS)
+                return connection.recv(len(_OPTIONS_ARE)) == _OPTIONS_ARE
+        except OSError:
+            return False
+
+    @contextmanager
+    def session(self) -> Iterator[Any]:
+        """A driver session to this node alone, as the first user if the node asks for one."""
+        cluster = self.cluster()
+        try:
+            yield cluster.connect()
+        finally:
+            cluster.shutdown()
+
+    def cluster(self) -> Any:
+        """A driver `Cluster` that talks to this node alone; the caller shuts it down."""
+        settings = self.settings
+        only_here = WhiteListRoundRobinPolicy([settings.address])
+        context: ssl.SSLContext | None = None
+        if settings.tls is not None:
+            context = ssl.create_default_context(cafile=str(settings.tls.certificate))
+            context.check_hostname = False
+        return Cluster(
+            [settings.address],
+            port=settings.native_port,
+            protocol_version=5,
+            execution_profiles={
+                EXEC_PROFILE_DEFAULT: ExecutionProfile(load_balancing_policy=only_here)
+            },
+            auth_provider=(
+                PlainTextAuthProvider(FIRST_USER, FIRST_PASSWORD)
+                if settings.uses_passwords
+                else None
+            ),
+            ssl_context=context,
+            connect_timeout=CONNECT_TIMEOUT_S,
+        )
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, for clients."""
+        return f"{self.settings.address}:{self.settings.native_port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process: it may still be starting, or be paused."""
+        return self._process.is_running
+
+    def kill(self) -> None:
+        """kill -9: the node has no chance to finish anything."""
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Lets the node finish, for a while."""
+        self._process.stop(STOPPED_WITHIN_S)
+
+    def pause(self) -> None:
+        """The node hangs: it answers nobody and keeps its connections."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        self._process.resume()
+
+    def last_lines(self, count: int = SHOWN_LINES) -> str:
+        """The end of what the node said, for people, with where to read the rest."""
+        parts = []
+        for file in (self.output, self.log):
+            if file.exists() and (lines := _tail(file, count)):
+                parts.append(f"{file} ends with:\n{''.join(lines).rstrip()}")
+        return "\n".join(parts)
+
+    def _stage(self) -> str:
+        said = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return next((stage for text, stage in reversed(_STAGES) if text in said), _FIRST_STAGE)
+
+    def _listens(self) -> bool:
+        where = (self.settings.address, self.settings.native_port)
+        try:
+            with socket.create_connection(where, CONNECT_TIMEOUT_S):
+                return True
+        except OSError:
+            return False
+
+
+def _tail(file: Path, count: int) -> list[str]:
+    with file.open(errors="replace") as lines:
+        return list(deque((line for line in lines if line.strip()), count))

@@ -1,0 +1,96 @@
+"""One real memcached as a child process, on a port that stays the same over restarts."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+from counter.errors import SetupError
+from tally.dev.processes import ManagedProcess
+from tally.dev.requirements import MEMCACHED, find_program
+
+READY_WITHIN_S = 10.0
+STOPPED_WITHIN_S = 5.0
+ANSWER_TIMEOUT_S = 2.0
+LOOK_EVERY_S = 0.01
+MEMORY_MB = 64
+THREADS = 2
+
+
+class Memcached:
+    """Started, stopped, killed and paused at will. What it holds is gone when it ends."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        port: int,
+        host: str = "127.0.0.1",
+        memory_mb: int = MEMORY_MB,
+        detached: bool = False,
+    ) -> None:
+        self.home = home
+        self.host = host
+        self.port = port
+        self.log = home / "memcached.log"
+        self._memory_mb = memory_mb
+        # memcached takes no argument that could tell this one from others: it gets a name instead.
+        self._name = home / "memcached"
+        self._process = ManagedProcess(
+            pid_file=home / "memcached.pid", marker=str(self._name), detached=detached
+        )
+
+    def start(self) -> None:
+        """Returns when memcached answers. SetupError says why it does not."""
+        program = find_program(MEMCACHED, "memcached")
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._name.unlink(missing_ok=True)
+        self._name.symlink_to(program)
+        self.log.unlink(missing_ok=True)
+        command = [str(self._name), f"--listen={self.host}", f"--port={self.port}"]
+        command += ["--udp-port=0", f"--memory-limit={self._memory_mb}", f"--threads={THREADS}"]
+        if os.geteuid() == 0:
+            command += ["--user=nobody"]  # it refuses to be root
+        self._process.start(command, log=self.log)
+        ends_s = time.monotonic() + READY_WITHIN_S
+        while not self.answers():
+            if not self.is_running or time.monotonic() >= ends_s:
+                said = self.log.read_text(errors="replace").strip()
+                self.kill()
+                raise SetupError(f"memcached on {self.address} does not start: {said}")
+            time.sleep(LOOK_EVERY_S)
+
+    def answers(self, within_s: float = ANSWER_TIMEOUT_S) -> bool:
+        """Whether it answers now, which one that is paused does not."""
+        try:
+            with socket.create_connection((self.host, self.port), within_s) as connection:
+                connection.settimeout(within_s)
+                connection.sendall(b"version\r\n")
+                return connection.recv(7) == b"VERSION"
+        except OSError:
+            return False
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.is_running
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        self._process.stop(STOPPED_WITHIN_S)
+
+    def pause(self) -> None:
+        """It hangs: the kernel takes connections, and nobody answers."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        self._process.resume()

@@ -1,0 +1,147 @@
+"""Programs that run beside us, found again by a pid file and never mistaken for another program.
+
+A pid alone proves nothing: after a crash the number may belong to somebody else. So each program
+is started with a marker in its arguments (the directory that it works in), and a pid counts only
+while the process with that number has the marker.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PID_WITHIN_S = 10.0
+KILLED_WITHIN_S = 10.0
+LOOK_EVERY_S = 0.02
+
+# The pid file is written by the started process itself, before it becomes the program: no crash of
+# ours can leave a program behind that no pid file knows.
+_DETACHED = 'echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@"'
+# The shell waits for the end of its input, which comes when we close it and also when we are killed
+# in whatever way: then it kills the program.
+_BOUND = (
+    '"$@" </dev/null & child=$!; echo $child >"$0.new" && mv "$0.new" "$0"; '
+    "read -r _; kill -9 $child 2>/dev/null; wait $child"
+)
+
+
+class ManagedProcess:
+    """One program with a pid file. Several objects, also in several processes, can mean the same.
+
+    With `detached` the program goes on when this process ends; otherwise it is killed then, even
+    if this process has no chance to do anything about it.
+    """
+
+    def __init__(self, *, pid_file: Path, marker: str, detached: bool) -> None:
+        self.pid_file = pid_file
+        self._marker = marker
+        self._detached = detached
+        self._shell: subprocess.Popen[bytes] | None = None
+
+    def start(
+        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Starts the program; its output is appended to `log`. It must not be running."""
+        assert self._marker in command, "it could not be found again"
+        assert not self.is_running, f"{self.pid_file} is of a running process"
+        self._forget()
+        self.pid_file.parent.mkdir(parents=True, exist_ok=True)
+        script = _DETACHED if self._detached else _BOUND
+        with log.open("ab") as output:
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", script, str(self.pid_file), *command],
+                stdin=subprocess.DEVNULL if self._detached else subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=self.pid_file.parent,
+                env=None if environment is None else {**os.environ, **environment},
+                # Ctrl-C in our terminal is for us alone.
+                start_new_session=True,
+            )
+        ends_s = time.monotonic() + PID_WITHIN_S
+        while not self.pid_file.exists() and self._shell.poll() is None:
+            assert time.monotonic() < ends_s, f"no {self.pid_file}"
+            time.sleep(LOOK_EVERY_S)
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number while it runs, also while it is paused."""
+        try:
+            pid = int(self.pid_file.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return pid if _has_argument(pid, self._marker) else None
+
+    @property
+    def is_running(self) -> bool:
+        return self.pid is not None
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Sends the signal; false if there is no process to send it to."""
+        pid = self.pid
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def pause(self) -> None:
+        """Stops the process where it is (SIGSTOP): it answers nobody and keeps its connections."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """kill -9; returns when the process is gone."""
+        self.signal(signal.SIGKILL)
+        if not self.wait_gone(KILLED_WITHIN_S):
+            raise TimeoutError(f"process {self.pid} does not die of SIGKILL")
+        self._forget()
+
+    def stop(self, within_s: float) -> bool:
+        """SIGTERM, and SIGKILL for what is not gone then; false if it came to that."""
+        self.resume()
+        self.signal(signal.SIGTERM)
+        if self.wait_gone(within_s):
+            self._forget()
+            return True
+        self.kill()
+        return False
+
+    def wait_gone(self, within_s: float) -> bool:
+        ends_s = time.monotonic() + within_s
+        while self.is_running:
+            if time.monotonic() >= ends_s:
+                return False
+            time.sleep(LOOK_EVERY_S)
+        return True
+
+    def _forget(self) -> None:
+        if self._shell is not None:
+            if self._shell.stdin is not None:
+                self._shell.stdin.close()
+            self._shell.wait(KILLED_WITHIN_S)
+            self._shell = None
+        self.pid_file.unlink(missing_ok=True)
+
+
+def _has_argument(pid: int, argument: str) -> bool:
+    """Whether there is such a process; one that is dead but not collected has no arguments left."""
+    if not Path("/proc/self").exists():  # not Linux
+        shown = subprocess.run(
+            ["ps", "-ww", "-o", "command=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return f" {argument} " in f"{shown.stdout.strip()} "
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    return argument.encode() in arguments.split(b"\0")

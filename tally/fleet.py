@@ -1,0 +1,303 @@
+"""The programs of a fleet, each composed on Cassandra and memcached.
+
+They share nothing but these stores, so there may be any number of each, started in any order.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Literal, TypeVar
+
+import structlog
+
+from control_plane.app import SERVICE_NAME as NAMESPACE_SERVICE
+from control_plane.app import ControlPlane
+from control_plane.durations import format_ms
+from counter.clock import SystemClock
+from counter.errors import SetupError
+from counter.namespace_follower import POLL_S, NamespaceFollower
+from counter.namespaces import Snapshot, Strategy
+from counter.storage.cassandra import (
+    CassandraEventLog,
+    CassandraLedger,
+    CassandraMembership,
+    CassandraNamespaceStore,
+    CassandraRollupStore,
+    CassandraSession,
+)
+from counter.storage.memcached import (
+    MemcachedBestEffortCounters,
+    MemcachedCountCache,
+    MemcachedServers,
+)
+from counter.storage.memory import MemoryCountCache
+from counter.storage.stepwise import StepwiseFoldCommit
+from counter.telemetry import LogFormat
+from counter.windows import Layout
+from counter_server.app import SERVICE as COUNTER_SERVICE
+from counter_server.app import CounterServer, Stores
+from counter_server.commit import CommitLimits
+from rollup_worker.app import SERVICE as ROLLUP_SERVICE
+from rollup_worker.app import RollupWorker
+from rollup_worker.rollup import FoldStores
+from tally import process
+from tally.config import Config, ProgramConfig
+from tally.program import Program, Readiness, run_program
+
+ProgramName = Literal["server", "worker", "control-plane"]
+
+# A commit is one round trip to a quorum, so several are under way at once; each writes a segment
+# per partition, and those of one commit go out together.
+LIMITS = CommitLimits(
+    commits_in_flight=8,
+    segments_per_commit=16,
+    gather_ms_per_further_call=0.2,
+    gather_ms_max=2.0,
+)
+
+Answer = TypeVar("Answer")
+
+log = structlog.get_logger()
+
+
+def run(
+    name: ProgramName,
+    config: Config,
+    *,
+    listen: str | None = None,
+    metrics: str | None = None,
+    log_format: LogFormat = "text",
+) -> int:
+    """Runs a program until a signal; the exit code. `listen` and `metrics` go before the file."""
+
+    async def main(stop: asyncio.Event) -> None:
+        for warning in config.warnings:
+            log.warning("a setting is doubtful", action="config_warning", warning=str(warning))
+        program, settings = _programs(config)[name]
+        await run_program(
+            program,
+            listen=listen or settings.listen,
+            metrics=metrics or settings.metrics,
+            stop=stop,
+        )
+
+    return process.run(main, log_format)
+
+
+def _programs(config: Config) -> dict[ProgramName, tuple[Program, ProgramConfig]]:
+    return {
+        "server": (ServerProgram(config), config.server),
+        "worker": (WorkerProgram(config), config.worker),
+        "control-plane": (ControlPlaneProgram(config), config.control_plane),
+    }
+
+
+class ServerProgram:
+    """Takes calls. Its namespaces come from the store, so it needs no control plane to go on."""
+
+    name = "server"
+    service = COUNTER_SERVICE
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    async def start(self, readiness: Readiness, stack: AsyncExitStack) -> None:
+        config, platform, clock = self._config, self._config.platform, SystemClock()
+        self._session = session = await _open_session(config, readiness, stack)
+        ledger = CassandraLedger(session, platform)
+        layout = await _open_layout(config, ledger, readiness)
+        memcached = await _open_memcached(config, stack)
+        self._server = server = CounterServer(
+            Stores(
+                event_log=CassandraEventLog(session, ledger, clock, platform),
+                ledger=ledger,
+                rollup_store=CassandraRollupStore(session, platform),
+                local_cache=MemoryCountCache(),
+                shared_cache=None if memcached is None else MemcachedCountCache(memcached),
+                best_effort_counters=(
+                    None if memcached is None else MemcachedBestEffortCounters(memcached)
+                ),
+            ),
+            platform=platform,
+            layout=layout,
+            clock=clock,
+            limits=LIMITS,
+        )
+        self._follower = NamespaceFollower(
+            CassandraNamespaceStore(session), check=server.check, switch=server.switch
+        )
+        await self._first_namespaces(readiness)
+        following = asyncio.create_task(self._follower.run())
+        stack.callback(following.cancel)
+        await _answered(config, readiness, lambda: server.start(readiness.rpc, stack))
+
+    async def _first_namespaces(self, readiness: Readiness) -> None:
+        """Waits until a control plane has applied namespaces at all."""
+        while True:
+            try:
+                await _answered(self._config, readiness, self._follower.look)
+            except SetupError as error:
+                hint = "add the section memcached, or delete the namespace"
+                raise self._config.refusal("memcached", error.message, hint) from error
+            if self._follower.current is not None:
+                return
+            readiness.rpc.late.awaited = (
+                "no namespaces are applied yet: start a tally control-plane"
+            )
+            if readiness.is_due("namespaces_awaited"):
+                log.warning(
+                    "no namespaces are applied yet: start a tally control-plane",
+                    action="namespaces_awaited",
+                )
+            await asyncio.sleep(POLL_S)
+
+    def problem(self) -> str | None:
+        return self._session.problem() or self._server.problem()
+
+    def details(self) -> list[str]:
+        assert self._follower.current is not None
+        names = ", ".join(sorted(self._follower.current.namespaces))
+        return [*_stores_in_words(self._config), f"namespaces: {names}"]
+
+
+class WorkerProgram:
+    """Closes windows and folds. What it needs to know of namespaces it reads with each fold."""
+
+    name = "worker"
+    service = ROLLUP_SERVICE
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        # Whatever identifies it to the other workers: another one after each start.
+        self._member = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+    async def start(self, readiness: Readiness, stack: AsyncExitStack) -> None:
+        config, platform, clock = self._config, self._config.platform, SystemClock()
+        self._session = session = await _open_session(config, readiness, stack)
+        ledger = CassandraLedger(session, platform)
+        layout = await _open_layout(config, ledger, readiness)
+        memcached = await _open_memcached(config, stack)
+        rollup_store = CassandraRollupStore(session, platform)
+        self._worker = RollupWorker(
+            FoldStores(
+                event_log=CassandraEventLog(session, ledger, clock, platform),
+                ledger=ledger,
+                rollup_store=rollup_store,
+                fold_commit=StepwiseFoldCommit(ledger, rollup_store),
+                # Folds refresh what is in the cache and put nothing in: an empty one stays so.
+                shared_cache=(
+                    MemoryCountCache() if memcached is None else MemcachedCountCache(memcached)
+                ),
+                namespace_store=CassandraNamespaceStore(session),
+            ),
+            platform=platform,
+            layout=layout,
+            clock=clock,
+            passes_in_parallel=config.passes_in_parallel,
+            membership=CassandraMembership(session, platform),
+            member=self._member,
+        )
+        await self._worker.start(readiness.rpc, stack)
+
+    def problem(self) -> str | None:
+        return self._session.problem() or self._worker.problem()
+
+    def details(self) -> list[str]:
+        return [*_stores_in_words(self._config), f"member {self._member}"]
+
+
+class ControlPlaneProgram:
+    """Loads namespaces. Several at once are safe: no two of them store the same version."""
+
+    name = "control-plane"
+    service = NAMESPACE_SERVICE
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    async def start(self, readiness: Readiness, stack: AsyncExitStack) -> None:
+        config = self._config
+        session = await _open_session(config, readiness, stack)
+        self._control_plane = ControlPlane(
+            store=CassandraNamespaceStore(session), directory=config.namespaces, clock=SystemClock()
+        )
+        self._control_plane.snapshots.subscribe(self._check)
+        await _answered(config, readiness, lambda: self._control_plane.start(readiness.rpc, stack))
+
+    def _check(self, snapshot: Snapshot) -> None:
+        """Refuses what the servers of this config file would refuse, before it is stored."""
+        for namespace in snapshot.namespaces.values():
+            if namespace.strategy is Strategy.BEST_EFFORT and self._config.memcached is None:
+                raise SetupError(
+                    f"namespace {namespace.name}: strategy {namespace.strategy} needs memcached, "
+                    f"and {self._config.path} has no section memcached"
+                )
+
+    def problem(self) -> str | None:
+        return None  # the last good namespaces are served whatever happens
+
+    def details(self) -> list[str]:
+        names = ", ".join(sorted(self._control_plane.snapshots.current.namespaces))
+        return [
+            *_stores_in_words(self._config),
+            f"namespaces from {self._config.namespaces}: {names}",
+        ]
+
+
+async def _answered(
+    config: Config, readiness: Readiness, ask: Callable[[], Awaitable[Answer]]
+) -> Answer:
+    return await readiness.answer_of("cassandra", config.cassandra.where, ask)
+
+
+async def _open_session(
+    config: Config, readiness: Readiness, stack: AsyncExitStack
+) -> CassandraSession:
+    try:
+        session = await _answered(
+            config, readiness, lambda: CassandraSession.connect(config.cassandra)
+        )
+    except SetupError as error:
+        raise config.refusal_of(error, "cassandra") from error
+    stack.push_async_callback(session.close)
+    return session
+
+
+async def _open_memcached(config: Config, stack: AsyncExitStack) -> MemcachedServers | None:
+    """Servers that do not answer are not awaited: no call fails because a cache is away."""
+    if config.memcached is None:
+        return None
+    servers = MemcachedServers(config.memcached)
+    try:
+        await servers.start()
+    except SetupError as error:
+        raise config.refusal_of(error, "memcached.servers") from error
+    stack.push_async_callback(servers.close)
+    return servers
+
+
+async def _open_layout(config: Config, ledger: CassandraLedger, readiness: Readiness) -> Layout:
+    wanted = config.platform.layout(SystemClock().now_ns())
+    layout = await _answered(config, readiness, lambda: ledger.open_layout(wanted))
+    for setting, holds, asked in (
+        ("window", format_ms(layout.window_ms), format_ms(wanted.window_ms)),
+        ("shards", str(layout.shards), str(wanted.shards)),
+    ):
+        if holds != asked:
+            raise config.refusal(
+                f"platform.{setting}",
+                f"keyspace {config.cassandra.keyspace} was created with {holds}, not {asked}",
+                f"write '{setting}: {holds}': it cannot be changed, or use another keyspace",
+            )
+    return layout
+
+
+def _stores_in_words(config: Config) -> list[str]:
+    where, keyspace = config.cassandra.where, config.cassandra.keyspace
+    stores = f"region {config.platform.region}, {where}, keyspace {keyspace}"
+    if config.memcached is None:
+        return [stores, "no memcached"]
+    return [stores, f"memcached at {', '.join(config.memcached.servers)}"]

@@ -1,0 +1,93 @@
+"""What the programs have in common as processes: signals, logs, garbage, health, their end."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import uvloop
+
+from counter.errors import TallyError
+from counter.rpc.server import RpcServer
+from counter.telemetry import LogFormat, configure_logs
+
+STOP_GRACE_S = 10.0
+# One Ctrl-C can arrive twice: from the terminal, and passed on by `make` or `uv run`.
+_SAME_SIGNAL_S = 0.5
+_HEALTH_EVERY_S = 0.25
+# Short turns of the interpreter lock: threads hand their results over sooner.
+_SWITCH_INTERVAL_S = 0.001
+_GARBAGE_THRESHOLDS = (100_000, 20, 50)
+
+# By service: what keeps it from serving, if anything does.
+Problems = Callable[[], Mapping[str, str | None]]
+
+
+def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]], log_format: LogFormat) -> int:
+    """Runs `main` until it ends; the exit code. Its event is set by the first signal, and it is
+    expected to end soon after. A second signal exits at once."""
+    configure_logs(log_format)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+    async def stoppable() -> None:
+        await main(_stop_on_signals())
+
+    try:
+        uvloop.run(stoppable())
+    except TallyError as error:
+        print(f"tally: {error.message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    first_s = 0.0
+
+    def on_signal(number: int) -> None:
+        nonlocal first_s
+        if not stop.is_set():
+            first_s = loop.time()
+            stop.set()
+        elif loop.time() - first_s > _SAME_SIGNAL_S:
+            print("tally: second signal, exiting at once", file=sys.stderr, flush=True)
+            os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    return stop
+
+
+def tune_garbage_collection() -> None:
+    """Adds make millions of objects and hardly any cycles: look for those less often, and never
+    in what has been there since the start."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
+
+
+async def report_health(rpc: RpcServer, problems: Problems, stack: AsyncExitStack) -> None:
+    """Says of each service whether it is serving, now and on until the stack unwinds.
+
+    The process as a whole serves if all of its services do.
+    """
+
+    async def report() -> None:
+        found = problems()
+        for service, problem in found.items():
+            await rpc.set_serving(service, serving=problem is None)
+        await rpc.set_serving("", serving=all(each is None for each in found.values()))
+
+    async def report_for_ever() -> None:
+        while True:
+            await asyncio.sleep(_HEALTH_EVERY_S)
+            await report()
+
+    await report()
+    reporting = asyncio.create_task(report_for_ever())
+    stack.callback(reporting.cancel)

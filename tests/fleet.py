@@ -1,0 +1,90 @@
+"""A fleet as child processes: control plane, workers and servers on real Cassandra and memcached.
+
+Everything happens several times as fast as with the defaults.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from counter.storage.cassandra import ClusterSettings
+from counter.storage.cassandra.schema import apply
+from tests.cassandra_store import DATA_CENTER
+from tests.processes import ProgramProcess, write_namespaces
+
+WINDOW_MS, ACCEPT_LIMIT_MS, CLOCK_SKEW_MS = 500, 1_500, 500
+CONVERGENCE_S = (WINDOW_MS + ACCEPT_LIMIT_MS + CLOCK_SKEW_MS) / 1_000
+LATE_S = (1.0, 5.0)  # how old a token is that is late, or nearly
+
+_CONFIG = """\
+region: test
+platform:
+  window: {window_ms}ms
+  shards: 4
+  accept_limit: {accept_limit_ms}ms
+  max_clock_skew: {clock_skew_ms}ms
+  log_retention: 1h
+cassandra:
+  contact_points: [{contact_points}]
+  port: {port}
+  data_center: {data_center}
+  keyspace: {keyspace}
+  request_timeout: 2s
+memcached:
+  servers: [{memcached}]
+control_plane:
+  namespaces: namespaces
+"""
+
+
+class Fleet:
+    """Makes the processes of one fleet; `end` ends those that are still there."""
+
+    def __init__(
+        self, home: Path, *, contact_points: Sequence[str], port: int, copies: int, memcached: str
+    ) -> None:
+        self._home = home
+        self.cluster = ClusterSettings(
+            contact_points=tuple(contact_points),
+            port=port,
+            data_center=DATA_CENTER,
+            keyspace=f"fleet_{secrets.token_hex(6)}",
+            request_timeout_ms=10_000,
+        )
+        self._copies = copies
+        write_namespaces(home / "namespaces")
+        self.config = home / "fleet.yaml"
+        self.config.write_text(
+            _CONFIG.format(
+                window_ms=WINDOW_MS,
+                accept_limit_ms=ACCEPT_LIMIT_MS,
+                clock_skew_ms=CLOCK_SKEW_MS,
+                contact_points=", ".join(contact_points),
+                port=port,
+                data_center=DATA_CENTER,
+                keyspace=self.cluster.keyspace,
+                memcached=memcached,
+            )
+        )
+        self._processes: list[ProgramProcess] = []
+
+    async def apply_schema(self) -> None:
+        await apply(self.cluster, {DATA_CENTER: self._copies}, lambda _: None)
+
+    def add(self, program: str) -> ProgramProcess:
+        """One more process, not started yet."""
+        log = self._home / f"{program}-{len(self._processes)}.log"
+        process = ProgramProcess(log, program, "--config", str(self.config))
+        self._processes.append(process)
+        return process
+
+    async def start(self, *processes: ProgramProcess) -> None:
+        """Starts all at once and waits until they serve."""
+        for process in processes:
+            process.start(wait=False)
+        await asyncio.gather(*(asyncio.to_thread(each.wait_ready) for each in processes))
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.end()

@@ -1,0 +1,248 @@
+"""Load for tests of the promise, and what must hold when it is over.
+
+16 clients add positive and negative deltas to 200 counters, send a third of their calls twice or
+more with the same token, to any of the servers, send some late, and clear now and then. After
+convergence every counter is exact on the eventual and on the accurate path of every server, each
+token's status is what its client saw, and nothing that was acknowledged is missing.
+"""
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import grpc
+
+from counter.v1 import counter_service_pb2 as pb
+from counter.v1 import counter_service_pb2_grpc as pb_grpc
+from tests.history import EventId, History, Outcome
+
+CLIENTS = 16
+COUNTERS = 200
+CONVERGED_WITHIN_S = 60.0
+NS = 1_000_000_000
+
+_DEFINITELY_NOT = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+
+def token_message(event: EventId) -> pb.IdempotencyToken:
+    message = pb.IdempotencyToken(token=event.token)
+    message.generation_time.seconds, message.generation_time.nanos = divmod(event.time_ns, NS)
+    return message
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(
+        address,
+        options=[
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.max_reconnect_backoff_ms", 200),
+            ("grpc.use_local_subchannel_pool", 1),
+        ],
+    )
+
+
+class Client:
+    def __init__(
+        self, number: int, addresses: Sequence[str], history: History, late_s: tuple[float, float]
+    ) -> None:
+        self.random = random.Random(number)
+        self.number = number
+        self.history = history
+        self.tokens = itertools.count()
+        self.late_s = late_s
+        self.channels = [open_channel(address) for address in addresses]
+        self.stubs = [pb_grpc.CounterServiceStub(channel) for channel in self.channels]
+        self.sent: list[EventId] = []
+        # Only this client writes to its own counter, so it knows what an accurate read must say.
+        self.own = ("quotas", f"own-{number}")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            kind = self.random.random()
+            if kind < 0.03:
+                await self.check_own_counter()
+            elif kind < 0.10 and self.sent:
+                await self.send(self.random.choice(self.sent[-200:]))  # a retry, maybe very late
+            else:
+                event = self.new_event(kind)
+                copies = 1 if self.random.random() < 2 / 3 else self.random.randint(2, 4)
+                if self.random.random() < 0.5:
+                    await asyncio.gather(*(self.send(event) for _ in range(copies)))
+                else:
+                    for _ in range(copies):
+                        await self.send(event)
+
+    def new_event(self, kind: float) -> EventId:
+        time_ns = time.time_ns()
+        if kind < 0.15:  # later than the platform accepts, or about to be
+            time_ns -= int(self.random.uniform(*self.late_s) * NS)
+        number = self.random.randrange(COUNTERS)
+        namespace = "plays" if number % 2 else "quotas"
+        token = f"client{self.number}-{next(self.tokens)}"
+        event = EventId(namespace, f"counter-{number}", time_ns, token)
+        delta = None if self.random.random() < 0.01 else self.random.choice([-3, -1, 1, 2, 5, 1000])
+        self.history.deltas[event] = delta
+        self.history.outcomes[event] = Outcome.UNKNOWN
+        self.sent.append(event)
+        return event
+
+    async def send(self, event: EventId) -> None:
+        delta = self.history.deltas[event]
+        self.history.invoke(event, delta)
+        common = {
+            "namespace": event.namespace,
+            "counter_name": event.counter,
+            "idempotency_token": token_message(event),
+        }
+        stub = self.random.choice(self.stubs)
+        try:
+            if delta is None:
+                answer = await stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
+            else:
+                request = pb.AddCountRequest(delta=delta, **common)
+                answer = await stub.AddCount(request, timeout=5)
+        except grpc.aio.AioRpcError as error:
+            definitely_not = error.code() in _DEFINITELY_NOT
+            self.history.complete(event, Outcome.FAIL if definitely_not else Outcome.UNKNOWN)
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                await asyncio.sleep(0.05)
+        else:
+            self.history.complete(event, Outcome.OK)
+            self.history.duplicates_seen += answer.duplicate
+
+    async def check_own_counter(self) -> None:
+        """An accurate read includes the caller's own adds at once."""
+        namespace, counter = self.own
+        event = EventId(namespace, counter, time.time_ns(), f"own{self.number}-{next(self.tokens)}")
+        self.history.deltas[event], self.history.outcomes[event] = 1, Outcome.UNKNOWN
+        await self.send(event)
+        mine = [o for e, o in self.history.outcomes.items() if (e.namespace, e.counter) == self.own]
+        surely, maybe = mine.count(Outcome.OK), mine.count(Outcome.UNKNOWN)
+        request = pb.GetCountRequest(namespace=namespace, counter_name=counter)
+        try:
+            stub = self.random.choice(self.stubs)
+            count = (await stub.GetCount(request, timeout=5)).value.count
+        except grpc.aio.AioRpcError:
+            return
+        if not surely <= count <= surely + maybe:
+            self.history.contradictions.append(
+                f"{self.own} reads {count}, not {surely} to {surely + maybe}"
+            )
+
+
+async def settle_all(stub: pb_grpc.CounterServiceStub, history: History) -> None:
+    """Asks the platform what became of each token, until each has a definite answer."""
+
+    async def settle(event: EventId) -> None:
+        request = pb.GetTokenStatusRequest(
+            namespace=event.namespace,
+            counter_name=event.counter,
+            idempotency_token=token_message(event),
+        )
+        ends = time.monotonic() + CONVERGED_WITHIN_S
+        while True:
+            status = (await stub.GetTokenStatus(request, timeout=10)).status
+            if status != pb.TOKEN_STATUS_PENDING:
+                history.settle(event, applied=status == pb.TOKEN_STATUS_APPLIED)
+                return
+            assert time.monotonic() < ends, f"{event} stays pending"
+            await asyncio.sleep(0.1)
+
+    events = list(history.deltas)
+    for start in range(0, len(events), 50):
+        await asyncio.gather(*(settle(event) for event in events[start : start + 50]))
+
+
+async def assert_counts(stub: pb_grpc.CounterServiceStub, history: History) -> None:
+    last_ns = max(event.time_ns for event in history.deltas)
+    for namespace, counter in history.counters():
+        expected = history.expected(namespace, counter)
+        request = pb.GetCountRequest(namespace=namespace, counter_name=counter)
+        ends = time.monotonic() + CONVERGED_WITHIN_S
+        while True:  # no write happens any more: only folds make it fresher
+            value = (await stub.GetCount(request, timeout=10)).value
+            if value.complete_through.ToNanoseconds() >= last_ns:
+                break
+            assert time.monotonic() < ends, f"{counter} stays stale: {value}"
+            await asyncio.sleep(0.05)
+        assert (value.count, value.epoch) == expected, f"{namespace}/{counter}"
+        request.max_staleness.FromNanoseconds(0)
+        accurate = (await stub.GetCount(request, timeout=10)).value
+        assert accurate.source == pb.SOURCE_ROLLUP_AND_TAIL
+        assert (accurate.count, accurate.epoch) == expected, f"{namespace}/{counter}, accurate"
+
+
+class Load:
+    """Clients at work, until `stop`."""
+
+    def __init__(self, addresses: Sequence[str], *, late_s: tuple[float, float]) -> None:
+        self.history = History()
+        self._addresses = addresses
+        self._clients = [
+            Client(number, addresses, self.history, late_s) for number in range(CLIENTS)
+        ]
+        self._stop = asyncio.Event()
+        self._running = [asyncio.create_task(client.run(self._stop)) for client in self._clients]
+
+    async def acknowledged(self, more: int, *, within_s: float = 60.0) -> None:
+        """Waits until so many more events are acknowledged: the platform works."""
+        before = self._acknowledged()
+        ends = time.monotonic() + within_s
+        while self._acknowledged() < before + more:
+            assert time.monotonic() < ends, f"only {self._acknowledged() - before} in {within_s} s"
+            await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await asyncio.gather(*self._running)
+
+    async def close(self) -> None:
+        self._stop.set()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for client in self._clients:
+            for channel in client.channels:
+                await channel.close()
+
+    async def check(self) -> None:
+        """Every token is settled as its client saw it, and all servers agree on every counter."""
+        assert self.history.contradictions == []
+        channels = [open_channel(address) for address in self._addresses]
+        stubs = [pb_grpc.CounterServiceStub(channel) for channel in channels]
+        try:
+            await settle_all(stubs[0], self.history)
+            assert self.history.contradictions == []
+            for stub in stubs:
+                await assert_counts(stub, self.history)
+        finally:
+            for channel in channels:
+                await channel.close()
+        self._assert_it_was_a_test()
+
+    def _assert_it_was_a_test(self) -> None:
+        """Tokens were sent twice and late, duplicates were told, and counters cleared."""
+        history = self.history
+        assert len(history.deltas) > 1_000
+        assert history.calls > len(history.deltas) * 1.3
+        assert list(history.outcomes.values()).count(Outcome.FAIL) > 10
+        assert history.duplicates_seen > 10
+        assert any(delta is None for delta in history.deltas.values())
+
+    def _acknowledged(self) -> int:
+        return list(self.history.outcomes.values()).count(Outcome.OK)
+
+
+@asynccontextmanager
+async def under_load(*addresses: str, late_s: tuple[float, float]) -> AsyncIterator[Load]:
+    """`late_s`: how old the tokens are that clients send late."""
+    load = Load(addresses, late_s=late_s)
+    try:
+        yield load
+    finally:
+        await load.close()

@@ -1,0 +1,121 @@
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from counter import namespace_follower
+from counter.errors import SetupError, StoreUnavailable
+from counter.namespace_follower import NamespaceFollower
+from counter.namespaces import EMPTY, Definition, Snapshot, Strategy, next_snapshot
+from counter.storage.memory import MemoryNamespaceStore
+
+
+class Store(MemoryNamespaceStore):
+    away = False
+
+    async def latest(self) -> Snapshot | None:
+        if self.away:
+            raise StoreUnavailable("the store is away")
+        return await super().latest()
+
+
+class Server:
+    """Takes everything but namespaces that are called `bad`."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def check(self, snapshot: Snapshot) -> None:
+        if "bad" in snapshot.namespaces:
+            raise SetupError("namespace bad: cannot be served")
+
+    def switch(self, snapshot: Snapshot) -> None:
+        self.taken.append(snapshot.version)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def follower(store: Store, server: Server) -> NamespaceFollower:
+    return NamespaceFollower(store, check=server.check, switch=server.switch)
+
+
+async def apply(store: Store, *names: str) -> None:
+    latest = await store.latest() or EMPTY
+    definitions = [Definition(name=name, strategy=Strategy.EVENTUAL) for name in names]
+    assert await store.put(next_snapshot(latest, definitions, applied_at_ns=1))
+
+
+async def test_each_new_version_is_taken_once(
+    store: Store, server: Server, follower: NamespaceFollower
+) -> None:
+    await follower.look()
+    assert follower.current is None
+    await apply(store, "plays")
+    await follower.look()
+    await follower.look()
+    assert server.taken == [1]
+    await apply(store, "plays", "likes")
+    await apply(store, "plays", "likes", "quotas")
+    await follower.look()
+    assert server.taken == [1, 3]
+    assert follower.current == await store.latest()
+
+
+async def test_what_cannot_be_served_changes_nothing(
+    store: Store, server: Server, follower: NamespaceFollower
+) -> None:
+    await apply(store, "plays")
+    await follower.look()
+    await apply(store, "plays", "bad")
+    with capture_logs() as logs:
+        await follower.look()
+        await follower.look()
+    assert [(each["action"], each["version"], each["kept"]) for each in logs] == [
+        ("namespaces_refused", 2, 1)
+    ]
+    assert server.taken == [1]
+    await apply(store, "likes")
+    await follower.look()
+    assert server.taken == [1, 3]
+
+
+async def test_nothing_to_serve_at_the_start_is_an_error(
+    store: Store, server: Server, follower: NamespaceFollower
+) -> None:
+    await apply(store, "bad")
+    for _ in range(2):  # also when it is tried again
+        with pytest.raises(SetupError, match="namespace bad"):
+            await follower.look()
+    assert server.taken == []
+
+
+async def test_a_store_that_is_away_is_told_once_and_harms_nothing(
+    store: Store, server: Server, follower: NamespaceFollower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespace_follower, "POLL_S", 0.0)
+    await apply(store, "plays")
+    await follower.look()
+    store.away = True
+    with capture_logs() as logs:
+        running = asyncio.create_task(follower.run())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert [each["action"] for each in logs] == ["namespaces_unreadable"]
+        assert follower.current is not None
+        store.away = False
+        await apply(store, "plays", "likes")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        running.cancel()
+    assert server.taken == [1, 2]
+    actions = [each["action"] for each in logs]
+    assert actions == ["namespaces_unreadable", "namespaces_taken", "namespaces_readable"]
