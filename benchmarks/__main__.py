@@ -6,13 +6,13 @@ that is not what the figure is about, ends the run with an error.
 
 import argparse
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
 
-from benchmarks import batches, calls, cardinality, folds
+from benchmarks import batches, calls, cardinality, fleet, folds
 from benchmarks.figures import Figure
 from benchmarks.progress import Progress
 from benchmarks.report import Report, shown
@@ -35,7 +35,11 @@ class Plan:
     counters: int = 1_000_000
     growth_steps: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     growth_s: int = 10
+    fleet_cycles: int = 4
+    fleet_fold_counters: int = 200_000
 
+
+Suite = Callable[[Plan, Path, Progress], AsyncIterator[list[Figure]]]
 
 _QUICK = Plan(
     call_cycles=2,
@@ -46,10 +50,12 @@ _QUICK = Plan(
     counters=100_000,
     growth_steps=(1_000, 100_000),
     growth_s=3,
+    fleet_cycles=1,
+    fleet_fold_counters=50_000,
 )
 
 
-async def _measure(plan: Plan, home: Path, progress: Progress) -> AsyncIterator[list[Figure]]:
+async def _embedded(plan: Plan, home: Path, progress: Progress) -> AsyncIterator[list[Figure]]:
     async with empty_server(home / "empty") as empty, tally_server(home / "tally") as tally:
         yield await calls.measure(empty, tally, cycles=plan.call_cycles, progress=progress)
         yield await batches.measure(
@@ -66,11 +72,25 @@ async def _measure(plan: Plan, home: Path, progress: Progress) -> AsyncIterator[
     )
 
 
-async def _run(plan: Plan, progress: Progress) -> list[Figure]:
+async def _on_cassandra(plan: Plan, home: Path, progress: Progress) -> AsyncIterator[list[Figure]]:
+    async for measured in fleet.measure(
+        home, cycles=plan.fleet_cycles, fold_counters=plan.fleet_fold_counters, progress=progress
+    ):
+        yield measured
+
+
+# By name: the title of the table, and what measures.
+_SUITES = {
+    "embedded": ("Tally, embedded", _embedded),
+    "cassandra": ("Tally on Cassandra", _on_cassandra),
+}
+
+
+async def _run(measure: Suite, plan: Plan, progress: Progress) -> list[Figure]:
     figures: list[Figure] = []
     _SCRATCH.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=_SCRATCH) as home:
-        async for measured in _measure(plan, Path(home), progress):
+        async for measured in measure(plan, Path(home), progress):
             for figure in measured:
                 progress.say(f"  {figure.name}: {shown(figure)}")
             figures += measured
@@ -79,20 +99,27 @@ async def _run(plan: Plan, progress: Progress) -> list[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="about a minute, with rougher figures")
+    parser.add_argument(
+        "--on", choices=_SUITES, action="append", help="only this one; otherwise all of them"
+    )
+    parser.add_argument("--quick", action="store_true", help="some minutes, with rougher figures")
     parser.add_argument(
         "--record", action="store_true", help="also write the figures that are committed"
     )
     arguments = parser.parse_args()
     if arguments.quick and arguments.record:
         parser.error("a quick run is too rough to be recorded: leave out --quick or --record")
-    progress = Progress()
-    figures = uvloop.run(_run(_QUICK if arguments.quick else Plan(), progress))
-    report = Report(figures=figures, quick=arguments.quick, elapsed_s=progress.elapsed_s())
-    report.print()
-    report.write(_RESULTS / "latest.local.json")
-    if arguments.record:
-        report.write(_RESULTS / "embedded.json")
+    for name in arguments.on or _SUITES:
+        title, measure = _SUITES[name]
+        progress = Progress()
+        figures = uvloop.run(_run(measure, _QUICK if arguments.quick else Plan(), progress))
+        report = Report(
+            title=title, figures=figures, quick=arguments.quick, elapsed_s=progress.elapsed_s()
+        )
+        report.print()
+        report.write(_RESULTS / f"{name}.local.json")
+        if arguments.record:
+            report.write(_RESULTS / f"{name}.json")
 
 
 if __name__ == "__main__":

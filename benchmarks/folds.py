@@ -77,14 +77,14 @@ async def measure(home: Path, *, events: int, repeats: int, progress: Progress) 
     tune_garbage_collection()  # as `tally serve` does
     figures = []
     for shape in shapes(events):
-        segments, last_window = _segments(shape, layout)
+        segments, last_window = packed_segments(shape, layout)
         for store, open_stores, passes in (
             ("memory", _memory, 1 if shape.cold else repeats),
             ("sqlite", partial(_sqlite, home / f"{shape.counters}", platform), 1),
         ):
             progress.say(f"folds of {shape.events:,} events over {shape.name} on {store}")
             rates = [
-                shape.events / await _fold_s(open_stores, segments, layout, last_window)
+                shape.events / await fold_s(open_stores, segments, layout, last_window)
                 for _ in range(passes)
             ]
             figures.append(
@@ -100,7 +100,7 @@ async def measure(home: Path, *, events: int, repeats: int, progress: Progress) 
     return figures
 
 
-async def _fold_s(
+async def fold_s(
     open_stores: OpenStores, segments: list[Segment], layout: Layout, last_window: int
 ) -> float:
     """How long the worker's passes over all shards take, and nothing else."""
@@ -128,7 +128,7 @@ async def _fold_s(
         return elapsed_s
 
 
-def _segments(shape: Shape, layout: Layout) -> tuple[list[Segment], int]:
+def packed_segments(shape: Shape, layout: Layout) -> tuple[list[Segment], int]:
     """The events of a second per window, packed; and the last window."""
     prefix = namespace_prefix(_NAMESPACE_ID)
     partitions: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import Figure
+from tally.dev.jars import CASSANDRA_VERSION
 
 # A terminal may be narrower, and a pipe has no width at all.
 _COLUMNS_MIN = 120
@@ -24,6 +25,7 @@ _GIGABYTE = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
+    title: str
     figures: Sequence[Figure]
     quick: bool
     elapsed_s: float
@@ -31,7 +33,7 @@ class Report:
     def print(self) -> None:
         console = Console()
         console.width = max(console.width, _COLUMNS_MIN)
-        table = Table(title="Tally, embedded", title_justify="left")
+        table = Table(title=self.title, title_justify="left")
         table.add_column("what")
         table.add_column("figure", justify="right")
         table.add_column("rounds", justify="right")
@@ -68,6 +70,7 @@ class Report:
     def _json(self) -> dict[str, Any]:
         return {
             "measured_on": datetime.now(UTC).date().isoformat(),
+            "what": self.title,
             "quick": self.quick,
             "versions": self._versions(),
             "machine": self._machine(),
@@ -95,6 +98,8 @@ class Report:
             "python": platform.python_version(),
             "grpcio": version("grpcio"),
             "sqlite": sqlite3.sqlite_version,
+            "cassandra": CASSANDRA_VERSION,
+            "cassandra-driver": version("cassandra-driver"),
         }
 
     def _machine(self) -> dict[str, Any]:

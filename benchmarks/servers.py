@@ -61,6 +61,13 @@ async def tally_server(home: Path, *flags: str) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
+async def program(name: str, home: Path, config: Path) -> AsyncIterator[Server]:
+    """A program of a fleet: `tally server`, `tally worker` or `tally control-plane`."""
+    async with _running(name, home, ["tally", name, "--config", str(config)]) as server:
+        yield server
+
+
+@asynccontextmanager
 async def _running(name: str, home: Path, arguments: Sequence[str]) -> AsyncIterator[Server]:
     address = f"127.0.0.1:{_free_port()}"
     log = home / f"{name}.log"

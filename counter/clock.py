@@ -43,9 +43,7 @@ def skew_ns_between(clock_ns: int, store_ns: int, *, age_ns_max: int = 0) -> int
     return max(0, skew_ns - age_ns_max) if skew_ns > 0 else skew_ns
 
 
-def skew_between(
-    clock_ns: int, store_ns: int, *, age_ns_max: int = 0, limit_ns: int
-) -> str | None:
+def skew_between(clock_ns: int, store_ns: int, *, age_ns_max: int = 0, limit_ns: int) -> str | None:
     """Which way and how far a process's clock is off the store's; None within the limit."""
     skew_ns = skew_ns_between(clock_ns, store_ns, age_ns_max=age_ns_max)
     if abs(skew_ns) <= limit_ns:

@@ -9,6 +9,7 @@ from typing import Any
 from counter.storage.cassandra import CassandraSession, ClusterSettings
 from counter.storage.cassandra.cluster import open_cluster
 from counter.storage.cassandra.schema import apply
+from tests import backends
 
 DATA_CENTER = "datacenter1"
 
@@ -16,9 +17,10 @@ DATA_CENTER = "datacenter1"
 @cache
 def settings() -> ClusterSettings:
     """Of the run's node, with the schema applied."""
+    node = backends.cassandra_node().settings
     made = ClusterSettings(
-        contact_points=("127.0.0.1",),
-        port=9042,
+        contact_points=(node.address,),
+        port=node.native_port,
         data_center=DATA_CENTER,
         keyspace=f"test_{secrets.token_hex(6)}",
         request_timeout_ms=10_000,

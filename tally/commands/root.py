@@ -11,6 +11,7 @@ from tally.commands import (
     check,
     control_plane,
     counters,
+    dev,
     namespaces,
     schema,
     serve,
@@ -84,6 +85,7 @@ app.command("server", rich_help_panel=FLEET)(server.server)
 app.command("worker", rich_help_panel=FLEET)(worker.worker)
 app.command("control-plane", rich_help_panel=FLEET)(control_plane.control_plane)
 app.add_typer(schema.app, name="schema", rich_help_panel=FLEET)
+app.add_typer(dev.app, name="dev", rich_help_panel=FLEET)
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:

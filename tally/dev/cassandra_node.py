@@ -3,7 +3,6 @@
 import socket
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +32,7 @@ LOOK_EVERY_S = 0.1
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 2.0
 SHOWN_LINES = 15
+SHOWN_COLUMNS = 200
 
 # How far a start has come, by what the log says; the last one that is found counts.
 _STAGES = (
@@ -43,6 +43,8 @@ _STAGES = (
     ("Starting listening for CQL clients", "taking connections"),
 )
 _FIRST_STAGE = "starting Java"
+# Java's complaints about how Cassandra was written.
+_ALWAYS_SAID = "WARNING: "
 
 # CQL's smallest question, "which options do you have?" (protocol 4), and the start of its answer.
 _ASK_OPTIONS = bytes([0x04, 0, 0, 0, 0x05, 0, 0, 0, 0])
@@ -101,7 +103,8 @@ class CassandraNode:
     def unready(self) -> str | None:
         """What keeps the node from being ready now, or None. SetupError if it has ended."""
         if not self.is_running:
-            raise SetupError(f"Cassandra on {self.address} ended.\n{self.last_lines()}")
+            why = self._last_error()
+            raise SetupError(f"Cassandra on {self.address} ended: {why}\n{self.last_lines()}")
         # The node opens this port as the last thing of its start.
         if not self._listens():
             return self._stage()
@@ -184,6 +187,10 @@ class CassandraNode:
         """kill -9: the node has no chance to finish anything."""
         self._process.kill()
 
+    def ask_to_stop(self) -> None:
+        """`stop` without waiting, for when several are to end."""
+        self._process.ask_to_stop()
+
     def stop(self) -> None:
         """Lets the node finish, for a while."""
         self._process.stop(STOPPED_WITHIN_S)
@@ -199,12 +206,18 @@ class CassandraNode:
         """The end of what the node said, for people, with where to read the rest."""
         parts = []
         for file in (self.output, self.log):
-            if file.exists() and (lines := _tail(file, count)):
-                parts.append(f"{file} ends with:\n{''.join(lines).rstrip()}")
+            lines = [line for line in _lines(file) if not line.startswith(_ALWAYS_SAID)]
+            if lines:
+                shown = [line[:SHOWN_COLUMNS] for line in lines[-count:]]
+                parts.append("\n".join([f"{file} ends with:", *shown]))
         return "\n".join(parts)
 
+    def _last_error(self) -> str:
+        errors = [line for line in _lines(self.log) if line.startswith("ERROR ")]
+        return errors[-1].partition(" - ")[2] if errors else "it does not say why."
+
     def _stage(self) -> str:
-        said = self.log.read_text(errors="replace") if self.log.exists() else ""
+        said = "\n".join(_lines(self.log))
         return next((stage for text, stage in reversed(_STAGES) if text in said), _FIRST_STAGE)
 
     def _listens(self) -> bool:
@@ -216,6 +229,8 @@ class CassandraNode:
             return False
 
 
-def _tail(file: Path, count: int) -> list[str]:
-    with file.open(errors="replace") as lines:
-        return list(deque((line for line in lines if line.strip()), count))
+def _lines(file: Path) -> list[str]:
+    try:
+        return [line for line in file.read_text(errors="replace").splitlines() if line.strip()]
+    except FileNotFoundError:
+        return []

@@ -21,16 +21,14 @@ def make_certificate(directory: Path, address: str = "127.0.0.1") -> NodeTls:
         certificate=directory / "node.pem",
     )
     store = ["-keystore", str(made.keystore), "-storepass", made.password, "-alias", "node"]
-    _keytool(
-        ["-genkeypair", "-storetype", "PKCS12", "-keyalg", "EC", "-groupname", "secp256r1"]
-        + ["-dname", f"CN={address}", "-ext", f"SAN=ip:{address},dns:localhost"]
-        + ["-validity", str(VALID_DAYS), *store]
-    )
-    _keytool(["-exportcert", "-rfc", "-file", str(made.certificate), *store])
+    key = ["-storetype", "PKCS12", "-keyalg", "EC", "-groupname", "secp256r1"]
+    whose = ["-dname", f"CN={address}", "-ext", f"SAN=ip:{address},dns:localhost"]
+    _keytool("-genkeypair", *key, *whose, "-validity", str(VALID_DAYS), *store)
+    _keytool("-exportcert", "-rfc", "-file", str(made.certificate), *store)
     return made
 
 
-def _keytool(arguments: list[str]) -> None:
+def _keytool(*arguments: str) -> None:
     # Every Java has it, beside the program `java` itself.
     program = Path(find_java().path).resolve().with_name("keytool")
     done = subprocess.run(

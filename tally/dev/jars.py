@@ -43,6 +43,7 @@ def cassandra_jars(progress: Callable[[int], None] = lambda _: None) -> Path:
     """
     if (found := cached_jars()) is not None:
         return found
+    progress(0)
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache / "cassandra.lock"):

@@ -4,6 +4,8 @@ import random
 import socket
 from collections.abc import Sequence
 
+from counter.errors import SetupError
+
 # Below the range from which systems take the local ports of outgoing connections: a port that is
 # free now is not taken by a passing connection before its server has started.
 FIRST_PORT = 20_000
@@ -21,6 +23,19 @@ def is_free(address: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def addresses_are_there(addresses: Sequence[str]) -> None:
+    """Linux has all of 127.0.0.0/8; elsewhere each address but the first must be added first."""
+    for address in addresses:
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, 0))
+            except OSError as error:
+                raise SetupError(
+                    f"this machine has no address {address}, which the ring needs. "
+                    f"On macOS, add it with: sudo ifconfig lo0 alias {address} up"
+                ) from error
 
 
 def free_port(addresses: Sequence[str] = ("127.0.0.1",)) -> int:

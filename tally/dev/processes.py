@@ -60,10 +60,11 @@ class ManagedProcess:
                 # Ctrl-C in our terminal is for us alone.
                 start_new_session=True,
             )
-        ends_s = time.monotonic() + PID_WITHIN_S
-        while not self.pid_file.exists() and self._shell.poll() is None:
-            assert time.monotonic() < ends_s, f"no {self.pid_file}"
-            time.sleep(LOOK_EVERY_S)
+        try:
+            self._wait_for_pid_file()
+        except BaseException:
+            self._abandon()
+            raise
 
     @property
     def pid(self) -> int | None:
@@ -96,6 +97,11 @@ class ManagedProcess:
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
+    def ask_to_stop(self) -> None:
+        """SIGTERM; `stop` waits for the end."""
+        self.resume()
+        self.signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """kill -9; returns when the process is gone."""
         self.signal(signal.SIGKILL)
@@ -105,8 +111,7 @@ class ManagedProcess:
 
     def stop(self, within_s: float) -> bool:
         """SIGTERM, and SIGKILL for what is not gone then; false if it came to that."""
-        self.resume()
-        self.signal(signal.SIGTERM)
+        self.ask_to_stop()
         if self.wait_gone(within_s):
             self._forget()
             return True
@@ -120,6 +125,20 @@ class ManagedProcess:
                 return False
             time.sleep(LOOK_EVERY_S)
         return True
+
+    def _wait_for_pid_file(self) -> None:
+        assert self._shell is not None
+        ends_s = time.monotonic() + PID_WITHIN_S
+        while not self.pid_file.exists() and self._shell.poll() is None:
+            if time.monotonic() >= ends_s:
+                raise TimeoutError(f"no {self.pid_file} within {PID_WITHIN_S:.0f} s")
+            time.sleep(LOOK_EVERY_S)
+
+    def _abandon(self) -> None:
+        """Ends a start that was interrupted before there was a pid file."""
+        if self._shell is not None and self._detached:
+            self._shell.kill()  # the shell, or what it has become
+        self._forget()
 
     def _forget(self) -> None:
         if self._shell is not None:

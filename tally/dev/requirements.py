@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,11 +77,11 @@ def can_install() -> bool:
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
-def install(absent: Sequence[Requirement], show: Callable[[str], None]) -> None:
-    """Installs Debian packages as root; `show` gets each line that apt-get says."""
-    _apt(["update"], show)
+def install(absent: Sequence[Requirement]) -> Iterator[str]:
+    """Installs Debian packages, as root. Yields what apt-get says, line by line."""
+    yield from _apt(["update"])
     packages = [_available(each) for each in absent]
-    _apt(["install", "--yes", "--no-install-recommends", *packages], show)
+    yield from _apt(["install", "--yes", "--no-install-recommends", *packages])
 
 
 def _available(requirement: Requirement) -> str:
@@ -95,24 +95,23 @@ def _available(requirement: Requirement) -> str:
     raise SetupError(f"{requirement.name} is not installed, and this system has no {wanted}.")
 
 
-def _apt(arguments: Sequence[str], show: Callable[[str], None]) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    said: list[str] = []
+def _apt(arguments: Sequence[str]) -> Iterator[str]:
+    errors = []
     with subprocess.Popen(
         ["apt-get", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            said.append(line.rstrip())
-            show(said[-1])
+            if line.startswith("E:"):
+                errors.append(line.strip())
+            yield line.strip()
     if process.returncode != 0:
-        why = next((line for line in reversed(said) if line.startswith("E:")), said[-1:] or "")
-        raise SetupError(f"apt-get {arguments[0]} failed: {why}")
+        raise SetupError(f"apt-get {arguments[0]} failed: {' '.join(errors)}")
 
 
 def java_found() -> Java | None:

@@ -13,10 +13,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from tally.dev.cassandra_files import NodeSettings
 from tally.dev.cassandra_node import CassandraNode
-from tally.dev.ports import free_port
-from tally.dev.ring import ring_settings, wait_ring_ready
+from tally.dev.ring import wait_ring_ready
+from tests import backends
 from tests.calls import Calls, eventually, refusal, token
 from tests.fleet import CONVERGENCE_S, LATE_S, Fleet
 from tests.load import under_load
@@ -28,19 +27,8 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[CassandraNode]]:
-    home = tmp_path_factory.mktemp("ring")
-    addresses = [f"127.0.0.{number}" for number in range(1, NODES + 1)]
-    first = NodeSettings(
-        home=home,
-        native_port=free_port(addresses),
-        storage_port=free_port(addresses),
-        heap_mb=384,
-    )
-    nodes = [CassandraNode(settings) for settings in ring_settings(home, NODES, first)]
-    for node in nodes:
-        node.start()
+    nodes = backends.start_ring(tmp_path_factory.mktemp("ring"), NODES)
     try:
-        wait_ring_ready(nodes)
         yield nodes
     finally:
         for node in nodes:
@@ -110,10 +98,3 @@ async def test_exactly_once_through_the_loss_of_a_node_a_server_a_worker_and_the
             await asyncio.sleep(CONVERGENCE_S)  # I2: nobody reads or writes meanwhile
             await load.check()
 
-
-def _folded(calls: Calls, since_ns: int) -> None:
-    eventually(
-        lambda: calls.get("plays", "anything").complete_through.ToNanoseconds(),
-        lambda through_ns: through_ns > since_ns,
-        within_s=60,
-    )

@@ -110,10 +110,9 @@ def said(config: Path, line: str) -> tuple[str, str]:
 class TestRefused:
     def test_an_unknown_host(self, tmp_path: Path, keyspace: str) -> None:
         config = write_config(tmp_path, keyspace=keyspace, contact_points="nobody.invalid")
-        for program in ("server", "worker", "control-plane"):
-            place, rest = said(config, refused(program, config))
-            assert place == "4:19"
-            assert rest.startswith("cassandra.contact_points: 'nobody.invalid' is not a known host")
+        place, rest = said(config, refused("worker", config))
+        assert place == "4:19"
+        assert rest.startswith("cassandra.contact_points: 'nobody.invalid' is not a known host")
 
     def test_a_data_centre_that_the_cluster_does_not_have(
         self, tmp_path: Path, keyspace: str
@@ -126,28 +125,31 @@ class TestRefused:
 
     def test_a_keyspace_without_the_schema(self, tmp_path: Path) -> None:
         config = write_config(tmp_path, keyspace=fresh_keyspace())
-        for program in ("server", "worker", "control-plane"):
-            place, rest = said(config, refused(program, config))
-            assert place == "7:13"
-            assert rest.startswith("cassandra.keyspace: ")
-            assert f"tally schema apply --config {config}" in rest
+        place, rest = said(config, refused("control-plane", config))
+        assert place == "7:13"
+        assert rest.startswith("cassandra.keyspace: ")
+        assert f"tally schema apply --config {config}" in rest
 
     @pytest.mark.parametrize(
-        ("platform", "setting", "place", "told"),
+        ("program", "platform", "place", "told"),
         [
-            ("window: 1s, shards: 4", "window", "1:20", "created with 500ms, not 1s"),
-            ("window: 500ms, shards: 8", "shards", "1:35", "created with 4, not 8"),
-            ("window: 500ms", "shards", "1:11", "created with 4, not 16"),
+            (
+                *("server", "window: 1s, shards: 4", "1:20"),
+                "platform.window: keyspace {} was created with 500ms, not 1s",
+            ),
+            (
+                *("worker", "window: 500ms, shards: 8", "1:35"),
+                "platform.shards: keyspace {} was created with 4, not 8",
+            ),
         ],
     )
     def test_another_layout_than_the_keyspaces(
-        self, tmp_path: Path, keyspace: str, platform: str, setting: str, place: str, told: str
+        self, tmp_path: Path, keyspace: str, program: str, platform: str, place: str, told: str
     ) -> None:
         config = write_config(tmp_path, keyspace=keyspace, platform=platform)
-        for program in ("server", "worker"):
-            line = refused(program, config)
-            assert said(config, line)[0] == place
-            assert f"platform.{setting}: keyspace {keyspace} was {told}" in line
+        at, rest = said(config, refused(program, config))
+        assert at == place
+        assert rest.startswith(told.format(keyspace))
 
     def test_certificates_that_are_none(self, tmp_path: Path, keyspace: str) -> None:
         (tmp_path / "ca.pem").write_text("not a certificate")
@@ -250,24 +252,23 @@ def test_a_server_waits_for_namespaces_and_goes_on_without_a_control_plane(
     assert server.stop() == 0
 
 
-@pytest.mark.parametrize("program", ["server", "worker", "control-plane"])
-def test_a_store_that_comes_later(
-    tmp_path: Path, keyspace: str, start: Start, program: str
+def test_programs_that_start_before_their_store(
+    tmp_path: Path, keyspace: str, start: Start
 ) -> None:
-    port = free_port()
-    here = write_config(tmp_path, keyspace=keyspace, memcached=[shared_server().name])
-    start("control-plane", here)
-    config = write_config(
-        tmp_path, keyspace=keyspace, memcached=[shared_server().name], port=port, name="later.yaml"
-    )
-    waiting = start(program, config, wait=False)
-    eventually(waiting.log.read_text, lambda log: "action=store_awaited" in log)
-    waiting.wait_health("", NOT_SERVING)
-    assert waiting.process.poll() is None
+    port, memcached = free_port(), [shared_server().name]
+    config = write_config(tmp_path, keyspace=keyspace, memcached=memcached, port=port)
+    programs = [
+        start(program, config, wait=False) for program in ("server", "worker", "control-plane")
+    ]
+    for program in programs:
+        eventually(program.log.read_text, lambda log: "action=store_awaited" in log)
+        program.wait_health("", NOT_SERVING)
     node = settings()
     with _forwarding(port, node.contact_points[0], node.port):
-        waiting.wait_ready()
-        assert waiting.stop() == 0
+        for program in programs:
+            program.wait_ready()
+        for program in programs:
+            assert program.stop() == 0
 
 
 def test_a_program_that_waits_can_be_stopped(tmp_path: Path, start: Start) -> None:

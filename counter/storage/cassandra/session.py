@@ -30,6 +30,7 @@ from counter.storage.cassandra.schema import require_schema
 from counter.storage.cassandra.settings import ClusterSettings
 
 Row = tuple[Any, ...]
+Page = tuple[list[Row], bytes | None]  # and where the next one begins, if there is one
 # The driver's errors have no common root.
 _DRIVER_ERRORS = (DriverException, ConnectionException, ErrorMessage, NoHostAvailable)
 # So many requests in a row must fail before the store is called away: one can be bad luck.
@@ -90,9 +91,12 @@ class CassandraSession:
             query.name: STORE_SECONDS.at(store="cassandra", statement=query.name)
             for query in queries()
         }
+        self._errors = {
+            kind: STORE_ERRORS.at(store="cassandra", kind=kind)
+            for kind in ("timeout", "connection", "unavailable", "overloaded", "other")
+        }
         self._room = asyncio.Semaphore(settings.requests_in_flight_max)
-        self._arrived: deque[tuple[asyncio.Future[list[Row]], list[Row], Exception | None]]
-        self._arrived = deque()
+        self._arrived: deque[tuple[asyncio.Future[Page], Page | Exception]] = deque()
         self._woken = False
         self._failures = 0
         self._last_failure = ""
@@ -145,9 +149,10 @@ class CassandraSession:
         await self._wait_for_room(name)
         try:
             with self._seconds[name].timed():
-                future = self._loop.create_future()
-                self._send(future, statement, parameters, kind)
-                rows: list[Row] = await future
+                rows, next_page = await self._page(statement, parameters, kind, None)
+                while next_page is not None:
+                    page, next_page = await self._page(statement, parameters, kind, next_page)
+                    rows += page
         except _DRIVER_ERRORS as error:
             raise self._unavailable(name, kind, error) from error
         finally:
@@ -163,39 +168,40 @@ class CassandraSession:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
                 await self._room.acquire()
         except TimeoutError:
-            STORE_ERRORS.at(store="cassandra", kind="overloaded").add()
+            self._errors["overloaded"].add()
             raise StoreUnavailable(
                 f"{self._settings.requests_in_flight_max} requests to Cassandra are under way and "
                 f"none ended in {self._settings.request_timeout_ms} ms: {name} was not sent",
                 retry_after_ms=_RETRY_AFTER_MS,
             ) from None
 
-    def _send(
-        self, future: "asyncio.Future[list[Row]]", statement: Any, parameters: Any, kind: str
-    ) -> None:
-        sent = self._session.execute_async(statement, parameters, execution_profile=kind)
-        rows: list[Row] = []
+    def _page(
+        self, statement: Any, parameters: Any, kind: str, page_state: bytes | None
+    ) -> "asyncio.Future[Page]":
+        """Sends one request, for one page.
 
-        def on_page(page: Sequence[Row] | None, sent: ResponseFuture) -> None:
-            # Errors in here would be swallowed by the driver: nothing that can fail.
-            if page:
-                rows.extend(page)
-            if sent.has_more_pages:
-                sent.start_fetching_next_page()
-            else:
-                self._arrive(future, rows, None)
+        Pages are asked for one by one and not with the driver's own way to go on, because a request
+        that was also sent to a second node can be answered twice: the first answer counts, with
+        what it says about the next page.
+        """
+        future: asyncio.Future[Page] = self._loop.create_future()
+        sent = self._session.execute_async(
+            statement, parameters, execution_profile=kind, paging_state=page_state
+        )
 
-        def on_error(error: Exception) -> None:
-            self._arrive(future, rows, error)
+        # On a thread of the driver, which swallows errors: nothing that can fail.
+        def on_answer(rows: Sequence[Row] | None, sent: ResponseFuture) -> None:
+            self._arrive(future, (list(rows or ()), sent._paging_state))
 
-        sent.add_callbacks(on_page, on_error, callback_args=(sent,))
+        sent.add_callbacks(
+            on_answer, lambda error: self._arrive(future, error), callback_args=(sent,)
+        )
+        return future
 
-    def _arrive(
-        self, future: "asyncio.Future[list[Row]]", rows: list[Row], error: Exception | None
-    ) -> None:
+    def _arrive(self, future: "asyncio.Future[Page]", answer: Page | Exception) -> None:
         """On a thread of the driver. What is put in before the flag is read is not overlooked:
         the loop takes the flag down before it empties the queue."""
-        self._arrived.append((future, rows, error))
+        self._arrived.append((future, answer))
         if not self._woken:
             self._woken = True
             self._loop.call_soon_threadsafe(self._hand_over)
@@ -203,16 +209,16 @@ class CassandraSession:
     def _hand_over(self) -> None:
         self._woken = False
         while self._arrived:
-            future, rows, error = self._arrived.popleft()
-            if future.done():  # the caller went away; a write may have happened all the same
+            future, answer = self._arrived.popleft()
+            if future.done():  # answered before, or the caller went away
                 continue
-            if error is None:
-                future.set_result(rows)
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
             else:
-                future.set_exception(error)
+                future.set_result(answer)
 
     def _unavailable(self, name: str, kind: str, error: Exception) -> StoreUnavailable:
-        STORE_ERRORS.at(store="cassandra", kind=_kind(error)).add()
+        self._errors[_kind(error)].add()
         outcome = "" if kind == "read" else "; whether it happened is unknown"
         message = f"Cassandra could not do {name}: {_words(error)}{outcome}"
         self._failures += 1

@@ -1,6 +1,7 @@
 """The schema on a real node: applied once, from anywhere, and required at the start."""
 
 import asyncio
+import itertools
 import secrets
 from dataclasses import replace
 
@@ -59,7 +60,7 @@ async def test_two_that_apply_at_once_make_one_schema() -> None:
     told: list[str] = []
     applied = await asyncio.gather(*(apply(fresh, REPLICATION, told.append) for _ in range(3)))
     # Each migration was run by exactly one of them.
-    assert sorted(sum(applied, [])) == [each.version for each in migrations()]
+    assert sorted(itertools.chain(*applied)) == [each.version for each in migrations()]
     assert "migration 1" in " ".join(told)
     after = await status(fresh)
     assert (after.version, after.pending) == (migrations()[-1].version, ())

@@ -3,6 +3,8 @@
 import asyncio
 import secrets
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -53,7 +55,7 @@ async def test_errors_are_told_in_words_and_counted() -> None:
     before = counted.value
     for attempt in range(3):
         assert session.problem() is None, attempt
-        with pytest.raises(StoreUnavailable, match="could not do beat.*unknown") as failed:
+        with pytest.raises(StoreUnavailable, match=r"could not do beat.*unknown") as failed:
             # Cassandra refuses a time to live of more than 20 years.
             await session.run("beat", ("anywhere", "me", 2_000_000_000))
         assert "\n" not in failed.value.message
@@ -61,6 +63,38 @@ async def test_errors_are_told_in_words_and_counted() -> None:
     assert "could not do beat" in (session.problem() or "")
     await session.run("live_members", ("anywhere",))
     assert session.problem() is None
+
+
+class _AnsweredTwice:
+    """A driver that answers each request a second time, with other rows and no further page."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def execute_async(self, *args: Any, **kwargs: Any) -> Any:
+        sent = self._session.execute_async(*args, **kwargs)
+        add_callbacks = sent.add_callbacks
+
+        def add_twice(ok: Any, failed: Any, callback_args: tuple[Any, ...]) -> None:
+            def answer(rows: Any) -> None:
+                ok(rows, sent)
+                ok([("twice",)], SimpleNamespace(_paging_state=None))
+
+            add_callbacks(answer, failed)
+
+        return SimpleNamespace(add_callbacks=add_twice)
+
+
+async def test_of_two_answers_to_one_request_the_first_counts() -> None:
+    """A read that is also asked of a second node is answered by both."""
+    session = await shared_session()
+    region = f"twice {secrets.token_hex(4)}"
+    for start in range(0, 5_500, 500):  # more than one page
+        rows = [(region, f"{number:05d}", 600) for number in range(start, start + 500)]
+        await session.run_batch("beat", rows)
+    session._session = _AnsweredTwice(session._session)
+    rows = await session.run("live_members", (region,))
+    assert [row[0] for row in rows] == [f"{number:05d}" for number in range(5_500)]
 
 
 class _FirstAnswerWithoutARecord:

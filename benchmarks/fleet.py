@@ -1,0 +1,278 @@
+"""Tally on one Cassandra node, beside native counters on the same node, in one run.
+
+Rounds take turns: empty handler, native counters, unary adds, cached reads, native counters again,
+batches. Server, worker, node and client share the machine; the native run has it for itself.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from benchmarks import folds
+from benchmarks.batches import check_batches
+from benchmarks.calls import IN_FLIGHT
+from benchmarks.figures import Figure, at_least, over_rounds, percentile_ms
+from benchmarks.folding import fold_lag_s, folded, rollup_status
+from benchmarks.load import Load, call_of, drive, merged
+from benchmarks.native import NativeCounters, NativeLoad
+from benchmarks.progress import Progress
+from benchmarks.requests import (
+    BATCH_ITEMS,
+    Stamper,
+    add_requests,
+    batch_template,
+    counter_name,
+    get_requests,
+)
+from benchmarks.servers import NAMESPACE, Server, empty_server, program
+from counter.clock import SystemClock
+from counter.settings import Platform
+from counter.storage.cassandra import (
+    CassandraEventLog,
+    CassandraLedger,
+    CassandraNamespaceStore,
+    CassandraRollupStore,
+    CassandraSession,
+    ClusterSettings,
+)
+from counter.storage.cassandra.schema import apply
+from counter.storage.memory import MemoryCountCache
+from counter.storage.stepwise import StepwiseFoldCommit
+from rollup_worker.rollup import FoldStores
+from tally.dev.cassandra_files import NodeSettings
+from tally.dev.cassandra_node import CassandraNode
+from tally.dev.memcached import Memcached
+from tally.dev.ports import free_port
+
+_COUNTERS = 1_000
+_HOT_COUNTERS = 100
+_BATCHES_IN_FLIGHT = 8
+_ROUND_S = 4.0
+_WARM_UP_S = 2.0
+_DATA_CENTER = "datacenter1"
+_CONFIG = """\
+cassandra:
+  contact_points: [127.0.0.1]
+  port: {port}
+  data_center: {data_center}
+  keyspace: {keyspace}
+memcached:
+  servers: ["{memcached}"]
+control_plane:
+  namespaces: namespaces
+"""
+
+
+class Fleet:
+    def __init__(self, cluster: ClusterSettings, server: Server, worker: Server) -> None:
+        self.cluster = cluster
+        self.server = server
+        self.worker = worker
+
+
+async def measure(
+    home: Path, *, cycles: int, fold_counters: int, progress: Progress
+) -> AsyncIterator[list[Figure]]:
+    progress.say("starting Cassandra, memcached, a server, a worker and a control plane")
+    async with _fleet(home) as fleet, empty_server(home / "empty") as empty:
+        native = NativeCounters(fleet.cluster, counters=_COUNTERS)
+        try:
+            yield await _measure_calls(fleet, empty, native, cycles, progress)
+            yield [await _measure_folds(fleet.cluster, native, fold_counters, progress)]
+        finally:
+            native.close()
+
+
+async def _measure_calls(
+    fleet: Fleet, empty: Server, native: NativeCounters, cycles: int, progress: Progress
+) -> list[Figure]:
+    template = batch_template([(counter_name(number), 1) for number in range(BATCH_ITEMS)])
+    stamper = Stamper()
+    batches = stamper.stamped(itertools.repeat(template))
+    adds, reads = add_requests(_COUNTERS), get_requests(_HOT_COUNTERS)
+    call = {name: call_of(fleet.server, name) for name in ("AddCount", "GetCount", "BatchAddCount")}
+    rounds: dict[str, list[Load]] = {name: [] for name in ("empty", *call)}
+    natives: list[tuple[NativeLoad, NativeLoad]] = []
+    lags_s: list[float] = []
+
+    async def round_of(name: str, seconds: float) -> Load:
+        if name == "empty":
+            return await drive(
+                empty, call_of(empty, "AddCount"), adds, in_flight=IN_FLIGHT, seconds=seconds
+            )
+        requests = {"AddCount": adds, "GetCount": reads, "BatchAddCount": batches}[name]
+        in_flight = _BATCHES_IN_FLIGHT if name == "BatchAddCount" else IN_FLIGHT
+        load = await drive(fleet.server, call[name], requests, in_flight=in_flight, seconds=seconds)
+        if name == "BatchAddCount":
+            check_batches(load)
+        return load
+
+    for cycle in itertools.chain((None,), range(cycles)):
+        progress.say(f"calls, cycle {'-' if cycle is None else cycle + 1} of {cycles}")
+        seconds = _WARM_UP_S if cycle is None else _ROUND_S
+        before = await asyncio.to_thread(native.drive, seconds)
+        for name in ("empty", "AddCount", "GetCount"):
+            load = await round_of(name, seconds)
+            if cycle is not None:
+                rounds[name].append(load)
+        after = await asyncio.to_thread(native.drive, seconds)
+        load = await round_of("BatchAddCount", 2 * seconds)
+        lag_s = fold_lag_s(await rollup_status(fleet.worker))
+        await folded(fleet.worker, stamper.last_ns)
+        if cycle is not None:
+            rounds["BatchAddCount"].append(load)
+            natives.append((before, after))
+            lags_s.append(lag_s)
+    return _figures(rounds, natives, lags_s)
+
+
+def _figures(
+    rounds: dict[str, list[Load]], natives: list[tuple[NativeLoad, NativeLoad]], lags_s: list[float]
+) -> list[Figure]:
+    native_rates = [(a.updates + b.updates) / (a.elapsed_s + b.elapsed_s) for a, b in natives]
+    native_latencies_s = [each for pair in natives for load in pair for each in load.latencies_s]
+    empty = merged(rounds["empty"])
+
+    def beside(name: str) -> dict[str, float]:
+        load = merged(rounds[name])
+        return {
+            "calls_per_s": load.calls_per_s,
+            **load.latencies(),
+            "empty_p99_ms": empty.latencies()["p99_ms"],
+            "server_cpu_us_per_call": load.cpu_us_per_call,
+        }
+
+    def over_native(name: str, per_call: int) -> list[float]:
+        return [
+            load.calls_per_s * per_call / native
+            for load, native in zip(rounds[name], native_rates, strict=True)
+        ]
+
+    batch = merged(rounds["BatchAddCount"])
+    return [
+        over_rounds(
+            "native counters, same driver",
+            native_rates,
+            unit="updates/s",
+            explains={
+                "p50_ms": percentile_ms(native_latencies_s, 50),
+                "p99_ms": percentile_ms(native_latencies_s, 99),
+            },
+        ),
+        over_rounds(
+            "BatchAddCount, adds / native update",
+            over_native("BatchAddCount", BATCH_ITEMS),
+            unit="x",
+            target=at_least(20),
+            explains={
+                "adds_per_s": batch.calls_per_s * BATCH_ITEMS,
+                **batch.latencies(),
+                "server_cpu_us_per_add": batch.cpu_us_per_call / BATCH_ITEMS,
+                "fold_lag_s_max": max(lags_s),
+            },
+        ),
+        over_rounds(
+            "AddCount, calls / native update",
+            over_native("AddCount", 1),
+            unit="x",
+            target=at_least(0.5),
+            explains=beside("AddCount"),
+        ),
+        over_rounds(
+            "GetCount, cached / empty",
+            [
+                load.calls_per_s / other.calls_per_s
+                for load, other in zip(rounds["GetCount"], rounds["empty"], strict=True)
+            ],
+            unit="x",
+            explains=beside("GetCount"),
+        ),
+    ]
+
+
+async def _measure_folds(
+    cluster: ClusterSettings, native: NativeCounters, counters: int, progress: Progress
+) -> Figure:
+    """Rows per second of the worker's passes, when every event has a row of its own."""
+    platform = Platform(region="folds", window_ms=5_000, shards=16)
+    layout = platform.layout(SystemClock().now_ns())
+    shape = folds.Shape(name="cold", events=counters, counters=counters)
+    segments, last_window = folds.packed_segments(shape, layout)
+    progress.say(f"native counters, then folds of {counters:,} cold counters")
+    before = await asyncio.to_thread(native.drive, _ROUND_S)
+
+    @asynccontextmanager
+    async def stores() -> AsyncIterator[FoldStores]:
+        session = await CassandraSession.connect(cluster)
+        try:
+            ledger = CassandraLedger(session, platform)
+            rollup_store = CassandraRollupStore(session, platform)
+            yield FoldStores(
+                event_log=CassandraEventLog(session, ledger, SystemClock(), platform),
+                ledger=ledger,
+                rollup_store=rollup_store,
+                fold_commit=StepwiseFoldCommit(ledger, rollup_store),
+                shared_cache=MemoryCountCache(),
+                namespace_store=CassandraNamespaceStore(session, platform_name="folds"),
+            )
+        finally:
+            await session.close()
+
+    rows_per_s = counters / await folds.fold_s(stores, segments, layout, last_window)
+    after = await asyncio.to_thread(native.drive, _ROUND_S)
+    native_rate = (before.updates + after.updates) / (before.elapsed_s + after.elapsed_s)
+    return Figure(
+        name="rollups written by folds / native update",
+        value=rows_per_s / native_rate,
+        unit="x",
+        target=at_least(8),
+        explains={"rollups_per_s": rows_per_s, "native_updates_per_s": native_rate},
+    )
+
+
+@asynccontextmanager
+async def _fleet(home: Path) -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        node = CassandraNode(
+            NodeSettings(
+                home=home / "cassandra",
+                native_port=free_port(),
+                storage_port=free_port(),
+                # Cassandra's own default, at which native counters are at their best.
+                commitlog_sync="periodic",
+                optimizing=True,
+                heap_mb=2_048,
+            )
+        )
+        node.start()
+        stack.callback(node.kill)
+        memcached = Memcached(home / "memcached", port=free_port())
+        memcached.start()
+        stack.callback(memcached.kill)
+        await asyncio.to_thread(node.wait_ready)
+        cluster = ClusterSettings(
+            contact_points=(node.settings.address,),
+            port=node.settings.native_port,
+            data_center=_DATA_CENTER,
+            request_timeout_ms=10_000,
+        )
+        await apply(cluster, {_DATA_CENTER: 1}, lambda _: None)
+        (home / "namespaces").mkdir()
+        (home / "namespaces" / f"{NAMESPACE}.yaml").write_text(
+            f"namespace: {NAMESPACE}\nstrategy: eventual\n"
+        )
+        config = home / "fleet.yaml"
+        config.write_text(
+            _CONFIG.format(
+                port=cluster.port,
+                data_center=_DATA_CENTER,
+                keyspace=cluster.keyspace,
+                memcached=memcached.address,
+            )
+        )
+        await stack.enter_async_context(program("control-plane", home, config))
+        worker = await stack.enter_async_context(program("worker", home, config))
+        server = await stack.enter_async_context(program("server", home, config))
+        yield Fleet(cluster, server, worker)
