@@ -100,7 +100,6 @@ class Backends:
             watcher.fetched()
             memcached = self.memcached(state)
             nodes_by_name = self.nodes(state, jars)
-            self._check_ports(state, memcached, list(nodes_by_name.values()))
             started: list[CassandraNode | Memcached] = []
             names: dict[CassandraNode | Memcached, str] = {memcached: MEMCACHED}
             names |= {node: name for name, node in nodes_by_name.items()}
@@ -204,20 +203,6 @@ class Backends:
         (self.directory / _IGNORE_FILE).write_text("*\n")
         (self.directory / _STATE_FILE).write_text(json.dumps(asdict(state), indent=2) + "\n")
         return state
-
-    def _check_ports(self, state: State, memcached: Memcached, nodes: list[CassandraNode]) -> None:
-        """A node that finds its port taken says so only after a while, and not clearly."""
-        wanted = [] if memcached.is_running else [(memcached.host, memcached.port)]
-        for node in nodes:
-            if not node.is_running:
-                wanted.append((node.settings.address, state.native_port))
-                wanted.append((node.settings.address, state.storage_port))
-        for address, port in wanted:
-            if not is_free(address, port):
-                raise SetupError(
-                    f"{address}:{port} is taken by another program. End it, or let tally choose "
-                    f"another port in another --dir"
-                )
 
     def _purge(self, state: State) -> None:
         """Removes what is ours, and nothing that somebody else has put there."""

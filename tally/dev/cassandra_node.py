@@ -77,12 +77,15 @@ class CassandraNode:
 
         Brings Cassandra first if nobody did yet.
         """
-        command = java_command(find_java(), self._jars or cassandra_jars(), self.settings)
-        write_files(self.settings)
+        settings = self.settings
+        command = java_command(find_java(), self._jars or cassandra_jars(), settings)
+        write_files(settings)
         # Only what this start says is of interest when it fails.
         self.output.unlink(missing_ok=True)
         self.log.unlink(missing_ok=True)
-        self._process.start(command, log=self.output)
+        ports = (settings.native_port, settings.storage_port)
+        listens = [(settings.address, port) for port in ports]
+        self._process.start(command, log=self.output, listens=listens)
 
     def wait_ready(
         self,

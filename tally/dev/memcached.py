@@ -51,7 +51,7 @@ class Memcached:
         command += ["--udp-port=0", f"--memory-limit={self._memory_mb}", f"--threads={THREADS}"]
         if os.geteuid() == 0:
             command += ["--user=nobody"]  # it refuses to be root
-        self._process.start(command, log=self.log)
+        self._process.start(command, log=self.log, listens=[(self.host, self.port)])
         ends_s = time.monotonic() + READY_WITHIN_S
         while not self.answers():
             if not self.is_running or time.monotonic() >= ends_s:

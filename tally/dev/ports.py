@@ -1,5 +1,6 @@
 """Ports that nobody uses, for servers that others must find."""
 
+import errno
 import random
 import socket
 from collections.abc import Sequence
@@ -14,15 +15,22 @@ TRIES_MAX = 200
 
 
 def is_free(address: str, port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Whether no server listens there now."""
     with socket.socket() as probe:
         # As servers do: what is left of closed connections does not matter.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE
     return True
+
+
+def require_free(listens: Sequence[tuple[str, int]]) -> None:
+    """Servers that find their port taken say so late and not clearly, and another one answers."""
+    for address, port in listens:
+        if not is_free(address, port):
+            raise SetupError(f"{address}:{port} is taken by another program. End that first")
 
 
 def addresses_are_there(addresses: Sequence[str]) -> None:

@@ -9,12 +9,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+from tally.dev.ports import require_free
 
 PID_WITHIN_S = 10.0
 KILLED_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.02
+
+_PROCESSES = Path("/proc")  # of Linux
 
 # The pid file is written by the started process itself, before it becomes the program: no crash of
 # ours can leave a program behind that no pid file knows.
@@ -41,11 +45,17 @@ class ManagedProcess:
         self._shell: subprocess.Popen[bytes] | None = None
 
     def start(
-        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+        self, command: Sequence[str], *, log: Path, listens: Sequence[tuple[str, int]] = ()
     ) -> None:
-        """Starts the program; its output is appended to `log`. It must not be running."""
+        """Starts the program; its output is appended to `log`. It must not be running.
+
+        SetupError if one of the ports that it `listens` on is taken.
+        """
         assert self._marker in command, "it could not be found again"
         assert not self.is_running, f"{self.pid_file} is of a running process"
+        # One that was killed a moment ago may still hold its ports.
+        self._wait_collected(KILLED_WITHIN_S)
+        require_free(listens)
         self._forget()
         self.pid_file.parent.mkdir(parents=True, exist_ok=True)
         script = _DETACHED if self._detached else _BOUND
@@ -56,7 +66,6 @@ class ManagedProcess:
                 stdout=output,
                 stderr=output,
                 cwd=self.pid_file.parent,
-                env=None if environment is None else {**os.environ, **environment},
                 # Ctrl-C in our terminal is for us alone.
                 start_new_session=True,
             )
@@ -69,11 +78,8 @@ class ManagedProcess:
     @property
     def pid(self) -> int | None:
         """The process's number while it runs, also while it is paused."""
-        try:
-            pid = int(self.pid_file.read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-        return pid if _has_argument(pid, self._marker) else None
+        pid = self._written_pid()
+        return pid if pid is not None and self._marker in _arguments(pid) else None
 
     @property
     def is_running(self) -> bool:
@@ -119,12 +125,27 @@ class ManagedProcess:
         return False
 
     def wait_gone(self, within_s: float) -> bool:
+        """Whether the process ended in time, with all that it held, like ports and locks."""
         ends_s = time.monotonic() + within_s
         while self.is_running:
             if time.monotonic() >= ends_s:
                 return False
             time.sleep(LOOK_EVERY_S)
+        self._wait_collected(ends_s - time.monotonic())
         return True
+
+    def _wait_collected(self, within_s: float) -> None:
+        """A dying process loses its arguments first, and its ports later."""
+        pid = self._written_pid()
+        ends_s = time.monotonic() + within_s
+        while pid is not None and _is_dying(pid) and time.monotonic() < ends_s:
+            time.sleep(LOOK_EVERY_S)
+
+    def _written_pid(self) -> int | None:
+        try:
+            return int(self.pid_file.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
 
     def _wait_for_pid_file(self) -> None:
         assert self._shell is not None
@@ -149,18 +170,28 @@ class ManagedProcess:
         self.pid_file.unlink(missing_ok=True)
 
 
-def _has_argument(pid: int, argument: str) -> bool:
-    """Whether there is such a process; one that is dead but not collected has no arguments left."""
-    if not Path("/proc/self").exists():  # not Linux
+def _arguments(pid: int) -> list[str]:
+    """The process's command line; empty if it has ended, or there is none."""
+    if not (_PROCESSES / "self").exists():
         shown = subprocess.run(
             ["ps", "-ww", "-o", "command=", "-p", str(pid)],
             capture_output=True,
             text=True,
             check=False,
         )
-        return f" {argument} " in f"{shown.stdout.strip()} "
+        return shown.stdout.split()
     try:
-        arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return (_PROCESSES / str(pid) / "cmdline").read_text(errors="replace").split("\0")[:-1]
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
+
+
+def _is_dying(pid: int) -> bool:
+    """Whether it has no arguments any more, and still is more than a dead process's entry."""
+    directory = _PROCESSES / str(pid)
+    try:
+        state = (directory / "stat").read_text().rpartition(")")[2].split()[0]
+        threads = len(os.listdir(directory / "task"))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
-    return argument.encode() in arguments.split(b"\0")
+    return not _arguments(pid) and not (state == "Z" and threads == 1)

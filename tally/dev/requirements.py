@@ -12,6 +12,9 @@ from counter.errors import SetupError
 
 # The newest that Cassandra 5.0 is made for comes first; 21 is not in its list, and runs.
 JAVA_VERSIONS = (17, 21, 11)
+SYSTEM_JAVAS = Path("/usr/lib/jvm")
+# Debian keeps servers out of the PATH of users who are not root.
+SERVER_PROGRAMS = ("/usr/sbin", "/usr/local/sbin")
 ASK_TIMEOUT_S = 30.0
 
 
@@ -128,7 +131,7 @@ def _java_candidates() -> Iterator[str]:
     if on_path := shutil.which("java"):
         yield on_path
     for version in JAVA_VERSIONS:
-        yield from map(str, sorted(Path("/usr/lib/jvm").glob(f"*-{version}-*/bin/java")))
+        yield from map(str, sorted(SYSTEM_JAVAS.glob(f"*-{version}-*/bin/java")))
 
 
 def _java_version(path: str) -> int | None:
@@ -144,5 +147,4 @@ def _java_version(path: str) -> int | None:
 
 
 def _search_path() -> str:
-    # Debian keeps servers out of the PATH of users who are not root.
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), *SERVER_PROGRAMS])

@@ -217,7 +217,7 @@ def test_a_server_waits_for_namespaces_and_goes_on_without_a_control_plane(
     config = write_config(tmp_path, keyspace=fresh_keyspace(), memcached=[shared_server().name])
     apply_schema(config)
     server = start("server", config, wait=False)
-    eventually(server.log.read_text, lambda log: "namespaces_awaited" in log)
+    eventually(server.log.read_text, lambda log: "namespaces_awaited" in log, within_s=60)
     server.wait_health("", NOT_SERVING)
     with Calls(server.address) as calls:
         seen = refusal(lambda: calls.add("plays", "a", 1))
@@ -261,7 +261,7 @@ def test_programs_that_start_before_their_store(
         start(program, config, wait=False) for program in ("server", "worker", "control-plane")
     ]
     for program in programs:
-        eventually(program.log.read_text, lambda log: "action=store_awaited" in log)
+        eventually(program.log.read_text, lambda log: "action=store_awaited" in log, within_s=60)
         program.wait_health("", NOT_SERVING)
     node = settings()
     with _forwarding(port, node.contact_points[0], node.port):
@@ -274,7 +274,7 @@ def test_programs_that_start_before_their_store(
 def test_a_program_that_waits_can_be_stopped(tmp_path: Path, start: Start) -> None:
     config = write_config(tmp_path, keyspace="any", port=free_port())
     waiting = start("worker", config, wait=False)
-    eventually(waiting.log.read_text, lambda log: "action=store_awaited" in log)
+    eventually(waiting.log.read_text, lambda log: "action=store_awaited" in log, within_s=60)
     assert waiting.stop(signal.SIGINT) == 0
     log = waiting.log.read_text()
     assert log.count("store_awaited") <= 2  # one line, said again after 10 s at the earliest

@@ -95,7 +95,7 @@ def _refusal(
             f"{settings.where} refuses user {settings.username!r}: "
             "check cassandra.username and cassandra.password_file"
         )
-    tls = next((each for each in causes if isinstance(each, ssl.SSLError)), None)
+    tls = next((each for each in causes if _is_refused_tls(each)), None)
     if tls is not None:
         return SetupError(f"{settings.where}: no TLS connection, check cassandra.tls ({tls})")
     if data_centers and settings.data_center not in data_centers:
@@ -104,6 +104,16 @@ def _refusal(
             f"it has {', '.join(sorted(data_centers))}"
         )
     return StoreUnavailable(f"{settings.where} does not answer: {causes[-1]}")
+
+
+def _is_refused_tls(error: BaseException) -> bool:
+    """Whether one side did not take the other's certificates, or does not speak TLS at all.
+
+    The driver makes a plain OSError of what the ssl module raised, and keeps only its text. A
+    connection that ended within the handshake may be a node that is just stopping.
+    """
+    text = str(error)
+    return "_ssl.c:" in text and "EOF occurred" not in text
 
 
 def _causes(error: Exception) -> list[BaseException]:
