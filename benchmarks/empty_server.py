@@ -31,7 +31,7 @@ async def _serve(listen: str) -> None:
         request_deserializer=pb.AddCountRequest.FromString,
         response_serializer=pb.AddCountResponse.SerializeToString,
     )
-    server.grpc.add_generic_rpc_handlers(
+    server.services.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(_SERVICE, {"AddCount": handler}),)
     )
     await server.start(listen, (_SERVICE,))

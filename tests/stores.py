@@ -22,6 +22,7 @@ from counter.storage.cassandra import (
     CassandraNamespaceStore,
     CassandraRollupStore,
 )
+from counter.storage.memcached import MemcachedBestEffortCounters, MemcachedCountCache
 from counter.storage.memory import (
     MemoryBestEffortCounters,
     MemoryCountCache,
@@ -51,6 +52,7 @@ from counter.storage.sqlite import (
 )
 from counter.storage.stepwise import StepwiseFoldCommit
 from tests.cassandra_store import shared_session
+from tests.memcached_server import connected, shared_server
 
 REGION = "test"
 ENTRIES_MAX = 1_000  # of the bounded stores; small, so that tests reach it
@@ -68,6 +70,10 @@ class Stores:
     membership: Membership
     # Segments and records of some stores expire by themselves instead of being dropped.
     expires_by_itself: bool = False
+    # Of the count cache and the best_effort counters; None: bounded by bytes, not by number.
+    entries_max: int | None = ENTRIES_MAX
+    # Whether tokens of best_effort counters end by the clock of the store, in real seconds.
+    tokens_in_real_time: bool = False
 
 
 @asynccontextmanager
@@ -125,19 +131,20 @@ async def cassandra(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
     platform = Platform(region=f"test {secrets.token_hex(8)}", log_retention_s=3_600)
     ledger = CassandraLedger(session, platform, store_clock=clock)
     rollup_store = CassandraRollupStore(session, platform)
-    yield Stores(
-        event_log=CassandraEventLog(session, ledger, clock, platform),
-        ledger=ledger,
-        rollup_store=rollup_store,
-        fold_commit=StepwiseFoldCommit(ledger, rollup_store),
-        count_cache=MemoryCountCache(entries_max=ENTRIES_MAX, monotonic_ns=clock.now_ns),
-        best_effort_counters=MemoryBestEffortCounters(
-            counters_max=ENTRIES_MAX, tokens_max=ENTRIES_MAX, monotonic_ns=clock.now_ns
-        ),
-        namespace_store=CassandraNamespaceStore(session, platform_name=platform.region),
-        membership=CassandraMembership(session, platform),
-        expires_by_itself=True,
-    )
+    async with connected([shared_server()], prefix=platform.region) as servers:
+        yield Stores(
+            event_log=CassandraEventLog(session, ledger, clock, platform),
+            ledger=ledger,
+            rollup_store=rollup_store,
+            fold_commit=StepwiseFoldCommit(ledger, rollup_store),
+            count_cache=MemcachedCountCache(servers, clock=clock),
+            best_effort_counters=MemcachedBestEffortCounters(servers),
+            namespace_store=CassandraNamespaceStore(session, platform_name=platform.region),
+            membership=CassandraMembership(session, platform),
+            expires_by_itself=True,
+            entries_max=None,
+            tokens_in_real_time=True,
+        )
 
 
 Backend = Callable[[Path, Clock], AbstractAsyncContextManager[Stores]]

@@ -54,9 +54,14 @@ class Config:
         The stores know the names of their settings, and not where those were written.
         """
         message = error.message.replace("--config FILE", f"--config {self.path}")
-        named = [(message.find(each), each) for each in all_settings() if each in message]
+        named = [
+            (message.find(name), -len(name), name)
+            for each in all_settings()
+            for name in (each, each.rpartition(".")[0])
+            if "." in name and name in message
+        ]
         if named:
-            _, setting = min(named)  # the first one
+            *_, setting = min(named)  # the first one; of a section and its setting, the setting
         line, column = position_of(self.positions, setting)
         return SetupError(f"{self.path}:{line}:{column}: {message}")
 

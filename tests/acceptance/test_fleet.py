@@ -97,4 +97,3 @@ async def test_exactly_once_through_the_loss_of_a_node_a_server_a_worker_and_the
             await asyncio.to_thread(lambda: [each.wait_ready() for each in (*servers, *workers)])
             await asyncio.sleep(CONVERGENCE_S)  # I2: nobody reads or writes meanwhile
             await load.check()
-

@@ -1,5 +1,7 @@
 """BestEffortCounters: the count after each add, and whether its token was there already."""
 
+import asyncio
+
 from counter.clock import ManualClock
 from counter.storage.ports import BestEffortAdd
 from tests.stores import ENTRIES_MAX, Stores
@@ -71,7 +73,13 @@ async def test_a_dedupe_key_is_forgotten_after_its_ttl(stores: Stores, clock: Ma
     clock.advance_ms(999)
     assert await counters.apply([add], dedupe_ttl_ms=1_000) == [(1, True)]
     clock.advance_ms(1)
-    assert await counters.apply([add], dedupe_ttl_ms=1_000) == [(2, False)]
+    if stores.tokens_in_real_time:
+        while await counters.read([VIEWS]) == [1]:
+            assert await counters.apply([add], dedupe_ttl_ms=1_000) in ([(1, True)], [(2, False)])
+            await asyncio.sleep(0.05)
+        assert await counters.read([VIEWS]) == [2]
+    else:
+        assert await counters.apply([add], dedupe_ttl_ms=1_000) == [(2, False)]
 
 
 async def test_counters_and_tokens_are_bounded(stores: Stores) -> None:
@@ -80,8 +88,9 @@ async def test_counters_and_tokens_are_bounded(stores: Stores) -> None:
     adds = [BestEffortAdd(key, 1, "t") for key in keys]
     assert await counters.apply(adds, dedupe_ttl_ms=1_000) == [(1, False)] * len(keys)
     found = await counters.read(keys)
-    assert sum(found) == ENTRIES_MAX
+    kept = len(keys) if stores.entries_max is None else stores.entries_max
+    assert sum(found) == kept
     assert found[-1] == 1
     # The oldest token is forgotten with the oldest counter, the last one is not.
     again = await counters.apply([adds[-1], adds[0]], dedupe_ttl_ms=1_000)
-    assert again == [(1, True), (1, False)]
+    assert again == [(1, True), (1, kept == len(keys))]

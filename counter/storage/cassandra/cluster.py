@@ -95,9 +95,10 @@ def _refusal(
             f"{settings.where} refuses user {settings.username!r}: "
             "check cassandra.username and cassandra.password_file"
         )
-    tls = next((each for each in causes if _is_refused_tls(each)), None)
+    tls = next((each for each in reversed(causes) if _is_refused_tls(each)), None)
     if tls is not None:
-        return SetupError(f"{settings.where}: no TLS connection, check cassandra.tls ({tls})")
+        why = str(tls).rpartition("Last error: ")[2]
+        return SetupError(f"{settings.where}: no TLS connection, check cassandra.tls ({why})")
     if data_centers and settings.data_center not in data_centers:
         return SetupError(
             f"cassandra.data_center: there is no {settings.data_center!r} in this cluster, "

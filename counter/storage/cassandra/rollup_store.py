@@ -3,6 +3,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from counter.clock import NS_PER_MS
+from counter.errors import StoreDamaged
 from counter.rollups import Rollup, RollupKey
 from counter.settings import Platform
 from counter.storage.cassandra.session import CassandraSession
@@ -38,18 +39,9 @@ class CassandraRollupStore:
         by_bucket: defaultdict[tuple[int, int], list[tuple[object, ...]]] = defaultdict(list)
         region, window_us = self._region, self._window_us
         for (namespace_id, bucket, counter), rollup in rows:
+            stamp_us = (rollup.through_window + 1) * window_us
             by_bucket[namespace_id, bucket].append(
-                (
-                    namespace_id,
-                    bucket,
-                    counter,
-                    region,
-                    rollup.count,
-                    rollup.epoch,
-                    rollup.cleared_at_ns,
-                    rollup.through_window,
-                    (rollup.through_window + 1) * window_us,
-                )
+                (namespace_id, bucket, counter, region, _written(rollup), stamp_us)
             )
         batches = [
             self._session.run_batch("write_rollup", of_bucket[start : start + _ROWS_PER_BATCH])
@@ -62,5 +54,17 @@ class CassandraRollupStore:
         self, namespace_id: int, bucket: int, counters: list[str], found: dict[RollupKey, Rollup]
     ) -> None:
         key = (namespace_id, bucket, counters, self._region)
-        for counter, *columns in await self._session.run("read_rollups", key):
-            found[RollupKey(namespace_id, bucket, counter)] = Rollup(*columns)
+        for counter, state in await self._session.run("read_rollups", key):
+            found[RollupKey(namespace_id, bucket, counter)] = _read(state)
+
+
+def _written(rollup: Rollup) -> str:
+    return f"{rollup.count} {rollup.epoch} {rollup.cleared_at_ns} {rollup.through_window}"
+
+
+def _read(state: str) -> Rollup:
+    try:
+        count, epoch, cleared_at_ns, through_window = map(int, state.split())
+    except ValueError as error:
+        raise StoreDamaged(f"a rollup cannot be read: {state!r}") from error
+    return Rollup(count, epoch, cleared_at_ns, through_window)

@@ -46,6 +46,9 @@ async def test_calls_are_told_what_is_awaited_until_the_service_is_there(rpc: Rp
         pb_grpc.add_CounterServiceServicer_to_server(Counters(), rpc.services)
         answer = await counters.GetCount(pb.GetCountRequest(), timeout=10)
         assert answer.value.count == 7
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await channel.unary_unary(f"/{COUNTERS}/NoSuchMethod")(b"", timeout=10)
+        assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_a_stream_is_refused_as_well(rpc: RpcServer) -> None:

@@ -147,6 +147,7 @@ async def test_what_one_call_adds_is_cut_off(servers: MemcachedServers, sign: in
     outcomes = await counters.apply(adds, dedupe_ttl_ms=0)
     assert outcomes[:128] == [(delta * at, False) for at in range(1, 129)]
     assert outcomes[127:] == [(sign * CALL_LIMIT, False)] * 73
+    assert await counters.read([VIEWS]) == [sign * CALL_LIMIT]
     for _ in range(20):
         outcomes = await counters.apply(adds, dedupe_ttl_ms=0)
     assert outcomes[-1] == (sign * COUNT_LIMIT, False)

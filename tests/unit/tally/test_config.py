@@ -210,6 +210,8 @@ class TestLaterRefusals:
         [
             ("cassandra.keyspace: counts has no schema", ":4:13"),
             ("nobody at x: check cassandra.data_center and cassandra.keyspace", ":3:16"),
+            ("check cassandra.keyspace and cassandra.tls", ":4:13"),
+            ("check cassandra.tls, says the platform of a server", ":2:3"),
             ("something else", ":2:3"),
         ],
     )
