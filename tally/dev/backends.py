@@ -169,8 +169,6 @@ class Backends:
             home=self.directory,
             native_port=state.native_port,
             storage_port=state.storage_port,
-            # These run for hours and take load, unlike those of tests.
-            optimizing=True,
         )
         return {
             settings.home.name: CassandraNode(settings, jars=jars, detached=True)

@@ -77,7 +77,8 @@ class NodeSettings:
     commitlog_sync: Literal["batch", "periodic"] = "batch"
     # Without it nothing survives the loss of power, but every kill of a process: for tests.
     fsync: bool = True
-    # Java's optimizing compiler doubles what a start costs and is worth it for load and benchmarks.
+    # Java's optimizing compiler doubles what a start costs. After some 100,000 requests a request
+    # costs half as much: for benchmarks.
     optimizing: bool = False
     heap_mb: int = 512
 
