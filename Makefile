@@ -36,13 +36,18 @@ install-uv:
 	  echo "installing grpcurl $(GRPCURL_VERSION)"; \
 	  GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod $$go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
 
+# What the tests of the fleet run on: Java, memcached and Cassandra. See `tally dev fetch --help`.
+.PHONY: backends
+backends: setup
+	@$(RUN) tally dev fetch
+
 run: setup ## serve on 127.0.0.1:50051, data in ./data, namespaces from configs/namespaces
 	@$(RUN) tally serve
 
-test: setup .tools/bin/grpcurl ## the whole test suite, on real processes
+test: setup backends .tools/bin/grpcurl ## the whole test suite, on real processes
 	$(RUN) pytest tests
 
-check: setup ## format, lint, types, imports, generated stubs, fast tests
+check: setup backends ## format, lint, types, imports, generated stubs, fast tests
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy

@@ -8,6 +8,7 @@ import argparse
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -17,6 +18,7 @@ from benchmarks.figures import Figure
 from benchmarks.progress import Progress
 from benchmarks.report import Report, shown
 from benchmarks.servers import empty_server, tally_server
+from tally.dev.cassandra_files import CommitlogSync
 
 _RESULTS = Path(__file__).parent / "results"
 # Beside the code and not in /tmp, which is memory on many systems: a commit must reach a disk.
@@ -72,17 +74,30 @@ async def _embedded(plan: Plan, home: Path, progress: Progress) -> AsyncIterator
     )
 
 
-async def _on_cassandra(plan: Plan, home: Path, progress: Progress) -> AsyncIterator[list[Figure]]:
+async def _on_cassandra(
+    plan: Plan, home: Path, progress: Progress, *, commitlog_sync: CommitlogSync
+) -> AsyncIterator[list[Figure]]:
     async for measured in fleet.measure(
-        home, cycles=plan.fleet_cycles, fold_counters=plan.fleet_fold_counters, progress=progress
+        home,
+        commitlog_sync=commitlog_sync,
+        cycles=plan.fleet_cycles,
+        fold_counters=plan.fleet_fold_counters,
+        progress=progress,
     ):
         yield measured
 
 
 # By name: the title of the table, and what measures.
-_SUITES = {
+_SUITES: dict[str, tuple[str, Suite]] = {
     "embedded": ("Tally, embedded", _embedded),
-    "cassandra": ("Tally on Cassandra", _on_cassandra),
+    "cassandra": (
+        "Tally on one Cassandra node, commitlog_sync: batch",
+        partial(_on_cassandra, commitlog_sync="batch"),
+    ),
+    "cassandra-periodic": (
+        "Tally on one Cassandra node, commitlog_sync: periodic",
+        partial(_on_cassandra, commitlog_sync="periodic"),
+    ),
 }
 
 

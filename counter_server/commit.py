@@ -43,6 +43,9 @@ class CommitLimits:
     gather_ms_per_further_call: float = 2.0
     gather_ms_max: float = 10.0
     gather_below_events: int = 64
+    # While a commit is under way the next one starts this long after it, or at its end: one large
+    # commit costs less than several small ones, but a slow one must not keep all others waiting.
+    overlap_after_ms: float = 0.0
 
 
 class _Call:
@@ -96,9 +99,10 @@ class GroupCommit:
         self._open: dict[tuple[int, int, int], _Buffer] = {}
         self._events = 0  # waiting or being written
         self._calls_waiting = 0
-        self._next_start_s = 0.0  # not sooner
+        self._last_start_s = 0.0
+        self._gather_s = 0.0  # from then on to the next start
         self._commits: set[asyncio.Task[None]] = set()
-        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None  # set: the next commit is scheduled
         self._stopping = False
         self._ok_seconds = COMMIT_SECONDS.at(result="ok")
         self._failed_seconds = COMMIT_SECONDS.at(result="failed")
@@ -132,10 +136,8 @@ class GroupCommit:
             self._join(call, (namespace_id, window, shard), of_partition)
         if not events:
             call.settled.set_result([])
-        elif not self._scheduled:
-            # Not before the end of this turn of the loop: calls of one turn share a commit.
-            self._scheduled = True
-            loop.call_at(self._next_start_s, self._start_commits)
+        elif self._timer is None:
+            self._schedule()
         return call.settled
 
     async def drain(self) -> None:
@@ -160,16 +162,25 @@ class GroupCommit:
             if len(buffer.events) >= SEGMENT_EVENTS_MAX:
                 del self._open[key]
 
+    def _schedule(self) -> None:
+        """Has the next commit start as soon as it may; if all are under way, the end of one does.
+
+        Not before the end of this turn of the loop: calls of one turn share a commit.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._waiting or len(self._commits) >= self._limits.commits_in_flight:
+            return
+        start_s = self._last_start_s + self._gather_s
+        if self._commits:
+            start_s = max(start_s, self._last_start_s + self._limits.overlap_after_ms / 1_000)
+        self._timer = asyncio.get_running_loop().call_at(start_s, self._start_commits)
+
     def _start_commits(self) -> None:
-        self._scheduled = False
-        if len(self._commits) >= self._limits.commits_in_flight or not self._waiting:
-            return
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._next_start_s and not self._stopping:
-            self._scheduled = True
-            loop.call_at(self._next_start_s, self._start_commits)
-            return
-        self._next_start_s = loop.time() + self._gather_s()
+        self._timer = None
+        self._last_start_s = asyncio.get_running_loop().time()
+        self._gather_s = self._next_gather_s()
         self._calls_waiting = 0
         while self._waiting and len(self._commits) < self._limits.commits_in_flight:
             count = min(len(self._waiting), self._limits.segments_per_commit)
@@ -182,7 +193,7 @@ class GroupCommit:
             self._commits.add(commit)
             commit.add_done_callback(self._ended)
 
-    def _gather_s(self) -> float:
+    def _next_gather_s(self) -> float:
         """How long the commit that starts now keeps the next one waiting for company."""
         limits = self._limits
         waiting = sum(len(buffer.events) for buffer in self._waiting)
@@ -193,7 +204,7 @@ class GroupCommit:
 
     def _ended(self, commit: "asyncio.Task[None]") -> None:
         self._commits.discard(commit)
-        self._start_commits()
+        self._schedule()
 
     async def _commit(self, buffers: list[_Buffer]) -> None:
         event_count = sum(len(buffer.events) for buffer in buffers)

@@ -49,13 +49,14 @@ from tally.program import Program, Readiness, run_program
 
 ProgramName = Literal["server", "worker", "control-plane"]
 
-# A commit is one round trip to a quorum, so several are under way at once; each writes a segment
-# per partition, and those of one commit go out together.
+# A commit is two round trips to a quorum and costs much the same whatever it carries. So calls that
+# come in numbers go out together, and a second commit starts only beside one that is slow.
 LIMITS = CommitLimits(
     commits_in_flight=8,
-    segments_per_commit=16,
-    gather_ms_per_further_call=0.2,
-    gather_ms_max=2.0,
+    segments_per_commit=64,
+    gather_ms_per_further_call=0.4,
+    gather_ms_max=10.0,
+    overlap_after_ms=50.0,
 )
 
 Answer = TypeVar("Answer")

@@ -33,7 +33,6 @@ def settings() -> ClusterSettings:
 @cache
 def _cluster() -> tuple[Any, Any]:
     cluster, session = open_cluster(settings())
-    session.set_keyspace(settings().keyspace)
     return cluster, session
 
 

@@ -50,6 +50,22 @@ DirectoryOption = Annotated[
 ]
 
 
+@app.command("fetch")
+def fetch() -> int:
+    """Bring what `up` needs, and start nothing: for CI, and for images of machines.
+
+    Cassandra with Maven, once per user; Java, Maven and memcached as root on Debian.
+    """
+    with needs_server_extra(COMMAND):
+        from tally.dev.jars import FILES_EXPECTED, cassandra_jars
+
+    with _interruptible(), _failures(), DevProgress(FILES_EXPECTED) as progress:
+        _install(progress)
+        cassandra_jars(progress.fetching)
+        progress.fetched()
+    return ExitCode.OK
+
+
 @app.command("up")
 def up(
     nodes: Annotated[
@@ -179,9 +195,11 @@ def _install(progress: DevProgress) -> None:
         return
     if not can_install():
         raise SetupError(how_to_install(absent))
+    names = ", ".join(each.name for each in absent)
+    progress.note("apt-get", f"installing {names}")
     for line in install(absent):
-        progress.note("apt-get", line)
-    progress.note("apt-get", f"installed {', '.join(each.name for each in absent)}", ends=True)
+        progress.passing("apt-get", line)
+    progress.note("apt-get", f"installed {names}", ends=True)
 
 
 def _apply_schema(config: Path, progress: DevProgress) -> None:

@@ -47,6 +47,11 @@ class DevProgress:
         """A step that is not a backend."""
         self._show(name, "", stage, ends=ends)
 
+    def passing(self, name: str, stage: str) -> None:
+        """Worth a moment's look on a terminal, and no line of a log."""
+        if self._draws:
+            self.note(name, stage)
+
     def fetching(self, files: int) -> None:
         share = min(99, 100 * files // self._files_expected)
         if self._draws or files % FILES_PER_LINE == 0:

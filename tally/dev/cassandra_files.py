@@ -16,6 +16,7 @@ FIRST_USER = "cassandra"
 FIRST_PASSWORD = "cassandra"
 
 Authenticator = Literal["AllowAllAuthenticator", "PasswordAuthenticator"]
+CommitlogSync = Literal["batch", "periodic"]
 
 # Cassandra reaches into these parts of Java's library.
 _EXPORTS = (
@@ -74,7 +75,7 @@ class NodeSettings:
     tls: NodeTls | None = None
     # What is acknowledged is in the commit log, and readable after kill -9 of all nodes at once.
     # With "periodic" the last 100 ms are not: Cassandra marks what is valid only that often.
-    commitlog_sync: Literal["batch", "periodic"] = "batch"
+    commitlog_sync: CommitlogSync = "batch"
     # Without it nothing survives the loss of power, but every kill of a process: for tests.
     fsync: bool = True
     # Java's optimizing compiler doubles what a start costs. After some 100,000 requests a request

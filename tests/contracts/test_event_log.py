@@ -32,6 +32,22 @@ async def test_what_was_appended_is_read_back(stores: Stores) -> None:
     assert await stores.event_log.bodies([second.ref, first.ref]) == [second.body, first.body]
 
 
+async def test_small_and_large_segments_of_many_partitions_in_one_append(stores: Stores) -> None:
+    sizes = [1, 2_000, *[3] * 20, 40, 40, 70, 500, 2_500]
+    appended = [
+        segment(adds(*range(1, size + 1)), window=FROM + at % 3, shard=at % 4)
+        for at, size in enumerate(sizes)
+    ]
+    await stores.event_log.append(appended)
+    found = [
+        ref for shard in range(4) for ref in await stores.event_log.refs(shard, FROM, FROM + 2)
+    ]
+    assert sorted(found) == sorted(each.ref for each in appended)
+    assert await stores.event_log.bodies([each.ref for each in appended]) == [
+        each.body for each in appended
+    ]
+
+
 async def test_append_is_idempotent_by_segment_id(stores: Stores) -> None:
     one, two = segment(adds(1), window=FROM), segment(adds(2), window=FROM)
     await stores.event_log.append([one])

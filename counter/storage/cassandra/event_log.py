@@ -15,6 +15,9 @@ _WINDOWS_AT_ONCE = 32
 # Of one answer with bodies: some megabytes at the most.
 _SEGMENTS_PER_QUERY = 64
 _EVENTS_PER_QUERY = 10_000
+# Cassandra warns of batches over more than 10 partitions or 5 KiB: it fears for its coordinators.
+_SEGMENTS_PER_BATCH = 8
+_BATCH_BYTES = 4_096
 _EXPIRY_MARGIN_NS = 600 * NS_PER_S
 
 
@@ -37,7 +40,7 @@ class CassandraEventLog:
         self._ahead_ns = platform.accept_limit_ns + 2 * platform.max_clock_skew_ns
 
     async def append(self, segments: Sequence[Segment]) -> Closed:
-        writes = [self._append(each) for each in segments]
+        writes = [self._append(each) for each in _mutations(segments)]
         if len(writes) == 1:
             await writes[0]
         else:
@@ -64,10 +67,8 @@ class CassandraEventLog:
     async def drop_through(self, window: int) -> int:
         return 0  # they expire
 
-    async def _append(self, segment: Segment) -> None:
-        ref = segment.ref
-        await self._session.run(
-            "append_segment",
+    async def _append(self, segments: Sequence[Segment]) -> None:
+        rows = [
             (
                 self._region,
                 ref.window,
@@ -76,10 +77,15 @@ class CassandraEventLog:
                 ref.namespace_id,
                 ref.segment_id,
                 ref.event_count,
-                segment.body,
+                body,
                 self._ttl_s,
-            ),
-        )
+            )
+            for ref, body in segments
+        ]
+        if len(rows) == 1:
+            await self._session.run("append_segment", rows[0])
+        else:
+            await self._session.run_batch("append_segment", rows)
 
     async def _refs_of(self, shard: int, window: int) -> list[SegmentRef]:
         lane = 0
@@ -108,6 +114,29 @@ class CassandraEventLog:
         store's, whichever is ahead: one of them may have been set back."""
         now_ns = max(self._clock.now_ns(), self._ledger.store_time_ns())
         return self._ledger.layout.window_of(now_ns + self._ahead_ns)
+
+
+def _mutations(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Small segments go out together, large ones alone.
+
+    A request costs the driver and the node more than the few events that a commit of unary adds
+    has for a shard. A batch over partitions is not more than requests that share an envelope:
+    nobody relies on it being atomic.
+    """
+    together: list[Segment] = []
+    room = _BATCH_BYTES
+    for segment in segments:
+        size = len(segment.body)
+        if size > _BATCH_BYTES // 2:
+            yield [segment]
+            continue
+        if size > room or len(together) == _SEGMENTS_PER_BATCH:
+            yield together
+            together, room = [], _BATCH_BYTES
+        together.append(segment)
+        room -= size
+    if together:
+        yield together
 
 
 def _queries(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:

@@ -19,7 +19,8 @@ from cassandra import (
     Unavailable,
 )
 from cassandra.cluster import Cluster, NoHostAvailable, ResponseFuture, Session
-from cassandra.connection import ConnectionException
+from cassandra.connection import ConnectionBusy, ConnectionException
+from cassandra.pool import NoConnectionsAvailable
 from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
@@ -36,6 +37,7 @@ _DRIVER_ERRORS = (DriverException, ConnectionException, ErrorMessage, NoHostAvai
 # So many requests in a row must fail before the store is called away: one can be bad luck.
 _FAILURES_SHOWN_FROM = 3
 _RETRY_AFTER_MS = 200
+_BUSY_PAUSE_S = 0.005
 _AGREE_ATTEMPTS_MAX = 5
 _AGREE_AGAIN_S = 0.05
 _NAMED = re.compile(r"^-- (\w+): (read|write|agree)\n(.*?;)$", re.MULTILINE | re.DOTALL)
@@ -47,9 +49,9 @@ class Query(NamedTuple):
     cql: str
 
 
-def queries() -> Iterator[Query]:
+def queries(keyspace: str) -> Iterator[Query]:
     """The statements in queries.cql."""
-    text = files(__package__).joinpath("queries.cql").read_text()
+    text = files(__package__).joinpath("queries.cql").read_text().replace("$keyspace", keyspace)
     for name, kind, cql in _NAMED.findall(text):
         yield Query(name, kind, cql)
 
@@ -68,7 +70,6 @@ class CassandraSession:
 
         def prepare() -> None:
             require_schema(cluster, session, settings)
-            session.set_keyspace(settings.keyspace)
             ready._prepare()
 
         try:
@@ -89,7 +90,7 @@ class CassandraSession:
         self._prepared: dict[str, tuple[PreparedStatement, str]] = {}
         self._seconds = {
             query.name: STORE_SECONDS.at(store="cassandra", statement=query.name)
-            for query in queries()
+            for query in queries(settings.keyspace)
         }
         self._errors = {
             kind: STORE_ERRORS.at(store="cassandra", kind=kind)
@@ -103,7 +104,7 @@ class CassandraSession:
 
     def _prepare(self) -> None:
         """Prepares every statement. Blocks: for the thread that connects."""
-        for query in queries():
+        for query in queries(self._settings.keyspace):
             prepared = self._session.prepare(query.cql)
             prepared.is_idempotent = True
             self._prepared[query.name] = (prepared, query.kind)
@@ -114,7 +115,7 @@ class CassandraSession:
         return await self._run(name, prepared, parameters, kind)
 
     async def run_batch(self, name: str, rows: Sequence[Sequence[object]]) -> None:
-        """Runs a write once per row, as one mutation: all rows must be of one partition."""
+        """Runs a write once per row, as one request; rows of one partition are one mutation."""
         prepared, kind = self._prepared[name]
         batch = BatchStatement(BatchType.UNLOGGED)
         batch.is_idempotent = True
@@ -175,7 +176,20 @@ class CassandraSession:
                 retry_after_ms=_RETRY_AFTER_MS,
             ) from None
 
-    def _page(
+    async def _page(
+        self, statement: Any, parameters: Any, kind: str, page_state: bytes | None
+    ) -> Page:
+        """One page. While all sockets are full the driver refuses requests: then a bit later."""
+        ends_s = self._loop.time() + self._settings.request_timeout_ms / 1_000
+        while True:
+            try:
+                return await self._send(statement, parameters, kind, page_state)
+            except NoHostAvailable as error:
+                if not _all_are_busy(error) or self._loop.time() >= ends_s:
+                    raise
+            await asyncio.sleep(_BUSY_PAUSE_S)
+
+    def _send(
         self, statement: Any, parameters: Any, kind: str, page_state: bytes | None
     ) -> "asyncio.Future[Page]":
         """Sends one request, for one page.
@@ -226,9 +240,17 @@ class CassandraSession:
         return StoreUnavailable(message, retry_after_ms=_RETRY_AFTER_MS)
 
 
+def _all_are_busy(error: NoHostAvailable) -> bool:
+    """Whether the request was sent to nobody, and only because there was no room to send it."""
+    why = error.errors.values() if isinstance(error.errors, dict) else ()
+    return bool(why) and all(isinstance(e, ConnectionBusy | NoConnectionsAvailable) for e in why)
+
+
 def _kind(error: Exception) -> str:
     if isinstance(error, OperationTimedOut | Timeout):
         return "timeout"
+    if isinstance(error, NoHostAvailable) and _all_are_busy(error):
+        return "overloaded"
     if isinstance(error, NoHostAvailable | ConnectionException):
         return "connection"
     return "unavailable" if isinstance(error, Unavailable) else "other"
@@ -237,7 +259,7 @@ def _kind(error: Exception) -> str:
 def _words(error: Exception) -> str:
     """A driver's error for people."""
     if isinstance(error, NoHostAvailable):
-        return "no node answers"
+        return "all nodes are busy" if _all_are_busy(error) else "no node answers"
     if isinstance(error, OperationTimedOut | Timeout):
         return "it did not answer in time"
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

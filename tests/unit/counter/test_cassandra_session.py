@@ -49,6 +49,17 @@ async def test_a_request_whose_turn_does_not_come_says_that_it_was_not_sent() ->
         await stuck.run("live_members", ("anywhere",))
 
 
+async def test_more_bytes_than_the_connection_takes_at_once_wait() -> None:
+    """The driver refuses requests while its socket is full; they were not sent to anybody."""
+    session = await shared_session(replace(settings(), requests_in_flight_max=64))
+    region = f"bytes {secrets.token_hex(4)}"
+    body = secrets.token_bytes(800_000)
+    rows = [(region, window, 0, 0, 1, b"id", 1, body, 600) for window in range(40)]
+    await asyncio.gather(*(session.run("append_segment", row) for row in rows))
+    for window in range(40):
+        assert len(await session.run("segment_refs", (region, window, 0, 0))) == 1
+
+
 async def test_errors_are_told_in_words_and_counted() -> None:
     session = await shared_session()
     counted = STORE_ERRORS.at(store="cassandra", kind="other")

@@ -72,6 +72,30 @@ async def test_what_arrives_while_writes_are_under_way_goes_out_together(parts: 
     assert sorted(await parts.stored_events()) == [1, 1, 18]
 
 
+async def test_a_commit_joins_one_that_is_under_way_only_if_that_is_slow(parts: Parts) -> None:
+    commit = parts.group_commit(CommitLimits(commits_in_flight=3, overlap_after_ms=30.0))
+    first, second, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def append(call: Any, segments: Sequence[Segment]) -> Closed:
+        (second if first.is_set() else first).set()
+        await ended.wait()
+        closed: Closed = await call(segments)
+        return closed
+
+    parts.script.answers["event_log.append"] = append
+    now_s = asyncio.get_running_loop().time
+    began_s = now_s()
+    settled = [commit.write(NAMESPACE, events(parts, 1))]
+    await first.wait()
+    settled += [commit.write(NAMESPACE, events(parts, 1)) for _ in range(2)]
+    await second.wait()
+    assert now_s() - began_s >= 0.029  # the loop's clock has milliseconds
+    settled.append(commit.write(NAMESPACE, events(parts, 1)))
+    ended.set()
+    assert await asyncio.gather(*settled) == [[]] * 4
+    assert sorted(await parts.stored_events()) == [1, 1, 2]
+
+
 async def test_segments_are_cut_at_their_limit(parts: Parts) -> None:
     batch = [parts.event("views", at + 1, f"t{at}") for at in range(2 * SEGMENT_EVENTS_MAX + 10)]
     first = parts.commit.write(NAMESPACE, batch[:100])
