@@ -33,7 +33,7 @@ def cassandra_node() -> CassandraNode:
 @cache
 def memcached_server() -> Memcached:
     """The memcached of this run; `.address` is for clients."""
-    server = start_memcached(_run_directory() / "memcached")
+    server = start_memcached()
     _at_exit(server.kill)
     return server
 
@@ -83,8 +83,11 @@ def start_ring(home: Path, count: int = 3) -> list[CassandraNode]:
     return nodes
 
 
-def start_memcached(home: Path) -> Memcached:
-    server = Memcached(home, port=free_port())
+def start_memcached(*options: str) -> Memcached:
+    """A memcached of the test's own, on a port that stays the same over restarts; the test kills
+    it. `options` as on memcached's command line."""
+    port = free_port()
+    server = Memcached(_run_directory() / f"memcached-{port}", port=port, options=options)
     server.start()
     return server
 

@@ -51,8 +51,9 @@ from counter.storage.sqlite import (
     SqliteRollupStore,
 )
 from counter.storage.stepwise import StepwiseFoldCommit
+from tests.backends import memcached_server
 from tests.cassandra_store import shared_session
-from tests.memcached_server import connected, shared_server
+from tests.memcached_client import connected
 
 REGION = "test"
 ENTRIES_MAX = 1_000  # of the bounded stores; small, so that tests reach it
@@ -131,7 +132,7 @@ async def cassandra(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
     platform = Platform(region=f"test {secrets.token_hex(8)}", log_retention_s=3_600)
     ledger = CassandraLedger(session, platform, store_clock=clock)
     rollup_store = CassandraRollupStore(session, platform)
-    async with connected([shared_server()], prefix=platform.region) as servers:
+    async with connected([memcached_server()], prefix=platform.region) as servers:
         yield Stores(
             event_log=CassandraEventLog(session, ledger, clock, platform),
             ledger=ledger,

@@ -23,7 +23,7 @@ from tally.dev.cassandra_files import (
     write_files,
 )
 from tally.dev.jars import cassandra_jars
-from tally.dev.processes import ManagedProcess
+from tally.dev.processes import Backend, ManagedProcess
 from tally.dev.requirements import find_java
 
 READY_WITHIN_S = 180.0
@@ -51,8 +51,8 @@ _ASK_OPTIONS = bytes([0x04, 0, 0, 0, 0x05, 0, 0, 0, 0])
 _OPTIONS_ARE = bytes([0x84, 0, 0, 0, 0x06])
 
 
-class CassandraNode:
-    """A node that is started, stopped, killed and paused at will; its data stays in its home.
+class CassandraNode(Backend):
+    """A node whose data stays in its home, whatever happens to the process.
 
     With `detached` the node outlives this process, and another CassandraNode with the same home
     finds it again. Otherwise it dies with this process, however that ends.
@@ -66,11 +66,12 @@ class CassandraNode:
         # What Java itself says, and what is said before the log is open.
         self.output = settings.home / "output.log"
         self._jars = jars
-        self._process = ManagedProcess(
+        process = ManagedProcess(
             pid_file=settings.home / "cassandra.pid",
             marker=marker(settings.home),
             detached=detached,
         )
+        super().__init__(process, stopped_within_s=STOPPED_WITHIN_S)
 
     def start(self) -> None:
         """Starts the process; `wait_ready` waits for the node. Also after `stop` and `kill`.
@@ -176,34 +177,6 @@ class CassandraNode:
     def address(self) -> str:
         """HOST:PORT, for clients."""
         return f"{self.settings.address}:{self.settings.native_port}"
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Whether there is a process: it may still be starting, or be paused."""
-        return self._process.is_running
-
-    def kill(self) -> None:
-        """kill -9: the node has no chance to finish anything."""
-        self._process.kill()
-
-    def ask_to_stop(self) -> None:
-        """`stop` without waiting, for when several are to end."""
-        self._process.ask_to_stop()
-
-    def stop(self) -> None:
-        """Lets the node finish, for a while."""
-        self._process.stop(STOPPED_WITHIN_S)
-
-    def pause(self) -> None:
-        """The node hangs: it answers nobody and keeps its connections."""
-        self._process.pause()
-
-    def resume(self) -> None:
-        self._process.resume()
 
     def last_lines(self, count: int = SHOWN_LINES) -> str:
         """The end of what the node said, for people, with where to read the rest."""

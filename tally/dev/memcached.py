@@ -3,10 +3,11 @@
 import os
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from counter.errors import SetupError
-from tally.dev.processes import ManagedProcess
+from tally.dev.processes import Backend, ManagedProcess
 from tally.dev.requirements import MEMCACHED, find_program
 
 READY_WITHIN_S = 10.0
@@ -17,8 +18,8 @@ MEMORY_MB = 64
 THREADS = 2
 
 
-class Memcached:
-    """Started, stopped, killed and paused at will. What it holds is gone when it ends."""
+class Memcached(Backend):
+    """What it holds is gone when it ends."""
 
     def __init__(
         self,
@@ -26,19 +27,21 @@ class Memcached:
         *,
         port: int,
         host: str = "127.0.0.1",
-        memory_mb: int = MEMORY_MB,
+        options: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
+        """`options` are memcached's own, as on its command line."""
         self.home = home
         self.host = host
         self.port = port
         self.log = home / "memcached.log"
-        self._memory_mb = memory_mb
+        self._options = options
         # memcached takes no argument that could tell this one from others: it gets a name instead.
         self._name = home / "memcached"
-        self._process = ManagedProcess(
+        process = ManagedProcess(
             pid_file=home / "memcached.pid", marker=str(self._name), detached=detached
         )
+        super().__init__(process, stopped_within_s=STOPPED_WITHIN_S)
 
     def start(self) -> None:
         """Returns when memcached answers. SetupError says why it does not."""
@@ -48,7 +51,8 @@ class Memcached:
         self._name.symlink_to(program)
         self.log.unlink(missing_ok=True)
         command = [str(self._name), f"--listen={self.host}", f"--port={self.port}"]
-        command += ["--udp-port=0", f"--memory-limit={self._memory_mb}", f"--threads={THREADS}"]
+        command += ["--udp-port=0", f"--memory-limit={MEMORY_MB}", f"--threads={THREADS}"]
+        command += self._options
         if os.geteuid() == 0:
             command += ["--user=nobody"]  # it refuses to be root
         self._process.start(command, log=self.log, listens=[(self.host, self.port)])
@@ -73,28 +77,3 @@ class Memcached:
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.is_running
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def ask_to_stop(self) -> None:
-        """`stop` without waiting, for when several are to end."""
-        self._process.ask_to_stop()
-
-    def stop(self) -> None:
-        self._process.stop(STOPPED_WITHIN_S)
-
-    def pause(self) -> None:
-        """It hangs: the kernel takes connections, and nobody answers."""
-        self._process.pause()
-
-    def resume(self) -> None:
-        self._process.resume()

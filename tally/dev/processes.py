@@ -16,6 +16,7 @@ from tally.dev.ports import require_free
 
 PID_WITHIN_S = 10.0
 KILLED_WITHIN_S = 10.0
+PAUSED_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.02
 
 _PROCESSES = Path("/proc")  # of Linux
@@ -97,8 +98,13 @@ class ManagedProcess:
         return True
 
     def pause(self) -> None:
-        """Stops the process where it is (SIGSTOP): it answers nobody and keeps its connections."""
-        self.signal(signal.SIGSTOP)
+        """Stops the process where it is (SIGSTOP); returns when all of its threads have stopped."""
+        pid = self.pid
+        if pid is None or not self.signal(signal.SIGSTOP):
+            return
+        ends_s = time.monotonic() + PAUSED_WITHIN_S
+        while not _is_paused(pid) and time.monotonic() < ends_s:
+            time.sleep(LOOK_EVERY_S)
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
@@ -170,6 +176,42 @@ class ManagedProcess:
         self.pid_file.unlink(missing_ok=True)
 
 
+class Backend:
+    """A server that is started, stopped, killed and paused at will."""
+
+    def __init__(self, process: ManagedProcess, *, stopped_within_s: float) -> None:
+        self._process = process
+        self._stopped_within_s = stopped_within_s
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process: it may still be starting, or be paused."""
+        return self._process.is_running
+
+    def kill(self) -> None:
+        """kill -9: it has no chance to finish anything."""
+        self._process.kill()
+
+    def ask_to_stop(self) -> None:
+        """`stop` without waiting, for when several are to end."""
+        self._process.ask_to_stop()
+
+    def stop(self) -> None:
+        """Lets it finish, for a while."""
+        self._process.stop(self._stopped_within_s)
+
+    def pause(self) -> None:
+        """It hangs: it keeps its connections, the kernel takes new ones, and nobody answers."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        self._process.resume()
+
+
 def _arguments(pid: int) -> list[str]:
     """The process's command line; empty if it has ended, or there is none."""
     if not (_PROCESSES / "self").exists():
@@ -188,10 +230,19 @@ def _arguments(pid: int) -> list[str]:
 
 def _is_dying(pid: int) -> bool:
     """Whether it has no arguments any more, and still is more than a dead process's entry."""
-    directory = _PROCESSES / str(pid)
+    states = _thread_states(pid)
+    return bool(states) and not _arguments(pid) and states != ["Z"]
+
+
+def _is_paused(pid: int) -> bool:
+    """Where threads cannot be looked at, one is taken at its word: it was sent the signal."""
+    return all(state == "T" for state in _thread_states(pid))
+
+
+def _thread_states(pid: int) -> list[str]:
+    """By the letters of Linux; empty if it is gone, or cannot be told."""
     try:
-        state = (directory / "stat").read_text().rpartition(")")[2].split()[0]
-        threads = len(os.listdir(directory / "task"))
+        tasks = list((_PROCESSES / str(pid) / "task").iterdir())
+        return [(each / "stat").read_text().rpartition(")")[2].split()[0] for each in tasks]
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False
-    return not _arguments(pid) and not (state == "Z" and threads == 1)
+        return []

@@ -16,10 +16,10 @@ from grpc_health.v1 import health_pb2
 from tally.dev.cassandra_node import CassandraNode
 from tally.dev.ring import wait_ring_ready
 from tests import backends
+from tests.backends import start_memcached
 from tests.calls import Calls, eventually, refusal, token
 from tests.fleet import CONVERGENCE_S, LATE_S, Fleet
 from tests.load import under_load
-from tests.memcached_server import MemcachedServer
 
 NODES = 3
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -37,13 +37,13 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[CassandraNod
 
 @asynccontextmanager
 async def running(home: Path, ring: list[CassandraNode]) -> AsyncIterator[Fleet]:
-    memcached = MemcachedServer()
+    memcached = start_memcached()
     fleet = Fleet(
         home,
         contact_points=[node.settings.address for node in ring],
         port=ring[0].settings.native_port,
         copies=NODES,
-        memcached=memcached.name,
+        memcached=memcached.address,
     )
     fleet.memcached = memcached
     try:

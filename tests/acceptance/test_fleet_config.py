@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from grpc_health.v1 import health_pb2
 
+from tests.backends import memcached_server
 from tests.calls import Calls, eventually, fresh_counter, refusal, token
 from tests.cassandra_store import settings
-from tests.memcached_server import shared_server
 from tests.processes import ProgramProcess, free_port, run_tally, write_namespaces
 
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -161,7 +161,7 @@ class TestRefused:
 
     def test_best_effort_without_memcached(self, tmp_path: Path, start: Start) -> None:
         with_memcached = write_config(
-            tmp_path, keyspace=fresh_keyspace(), memcached=[shared_server().name]
+            tmp_path, keyspace=fresh_keyspace(), memcached=[memcached_server().address]
         )
         apply_schema(with_memcached)
         without = tmp_path / "without.yaml"
@@ -214,7 +214,9 @@ def test_schema_commands(tmp_path: Path) -> None:
 def test_a_server_waits_for_namespaces_and_goes_on_without_a_control_plane(
     tmp_path: Path, start: Start
 ) -> None:
-    config = write_config(tmp_path, keyspace=fresh_keyspace(), memcached=[shared_server().name])
+    config = write_config(
+        tmp_path, keyspace=fresh_keyspace(), memcached=[memcached_server().address]
+    )
     apply_schema(config)
     server = start("server", config, wait=False)
     eventually(server.log.read_text, lambda log: "namespaces_awaited" in log, within_s=60)
@@ -255,7 +257,7 @@ def test_a_server_waits_for_namespaces_and_goes_on_without_a_control_plane(
 def test_programs_that_start_before_their_store(
     tmp_path: Path, keyspace: str, start: Start
 ) -> None:
-    port, memcached = free_port(), [shared_server().name]
+    port, memcached = free_port(), [memcached_server().address]
     config = write_config(tmp_path, keyspace=keyspace, memcached=memcached, port=port)
     programs = [
         start(program, config, wait=False) for program in ("server", "worker", "control-plane")

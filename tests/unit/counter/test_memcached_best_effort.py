@@ -15,7 +15,8 @@ from counter.storage.memcached import MemcachedBestEffortCounters, MemcachedServ
 from counter.storage.memcached.best_effort import CALL_LIMIT, COUNT_LIMIT
 from counter.storage.memcached.keys import counter_key
 from counter.storage.ports import BestEffortAdd
-from tests.memcached_server import MemcachedServer, connected, shared_server
+from tests.backends import memcached_server, start_memcached
+from tests.memcached_client import ask, connected
 
 VIEWS = (1, "views")
 BIAS = 2**63
@@ -23,7 +24,7 @@ BIAS = 2**63
 
 @pytest.fixture
 async def servers() -> AsyncIterator[MemcachedServers]:
-    async with connected([shared_server()], prefix=secrets.token_hex(8)) as opened:
+    async with connected([memcached_server()], prefix=secrets.token_hex(8)) as opened:
         yield opened
 
 
@@ -42,7 +43,7 @@ async def number_of(servers: MemcachedServers) -> int:
 
 async def test_adds_from_two_clients_at_once_are_all_counted(servers: MemcachedServers) -> None:
     keys = [(1, f"c{at}") for at in range(20)]
-    async with connected([shared_server()], prefix=servers.prefix) as others:
+    async with connected([memcached_server()], prefix=servers.prefix) as others:
         clients = [MemcachedBestEffortCounters(each) for each in (servers, others)]
         # All of them make the counters that are not there yet.
         calls = [
@@ -57,7 +58,7 @@ async def test_adds_from_two_clients_at_once_are_all_counted(servers: MemcachedS
 
 
 async def test_every_add_of_one_has_another_count(servers: MemcachedServers) -> None:
-    async with connected([shared_server()], prefix=servers.prefix) as others:
+    async with connected([memcached_server()], prefix=servers.prefix) as others:
         clients = [MemcachedBestEffortCounters(each) for each in (servers, others)]
         adds = [BestEffortAdd(VIEWS, 1, None)] * 5
         answers = await asyncio.gather(
@@ -69,7 +70,7 @@ async def test_every_add_of_one_has_another_count(servers: MemcachedServers) -> 
 
 
 async def test_many_adds_to_one_counter_are_one_command() -> None:
-    server = MemcachedServer()
+    server = start_memcached()
     try:
         async with connected([server]) as servers:
             counters = MemcachedBestEffortCounters(servers)
@@ -77,7 +78,7 @@ async def test_many_adds_to_one_counter_are_one_command() -> None:
             await counters.apply([BestEffortAdd(key, 1, None) for key in keys], dedupe_ttl_ms=0)
             adds = [BestEffortAdd(keys[at % 3], at, None) for at in range(1, 1_001)]
             outcomes = await counters.apply(adds, dedupe_ttl_ms=0)
-        stats = server.say(b"stats\r\n").split(b"\r\n")
+        stats = ask(server, b"stats\r\n").split(b"\r\n")
     finally:
         server.kill()
     counts = Counter(dict.fromkeys(keys, 1))
@@ -107,7 +108,7 @@ def test_it_counts_like_plain_numbers(
     async def compare() -> None:
         counts: Counter[int] = Counter()
         tokens = set()
-        async with connected([shared_server()], prefix=secrets.token_hex(8)) as servers:
+        async with connected([memcached_server()], prefix=secrets.token_hex(8)) as servers:
             counters = MemcachedBestEffortCounters(servers)
             for call in calls:
                 adds, wanted = [], []
@@ -212,7 +213,7 @@ async def test_a_thousand_adds_with_tokens_and_their_repetition(
 
 
 async def test_a_server_that_is_full_and_refuses_acknowledges_nothing() -> None:
-    server = MemcachedServer("-m", "2", "-M")
+    server = start_memcached("-m", "2", "-M")
     try:
         async with connected([server]) as servers:
             counters = MemcachedBestEffortCounters(servers)
@@ -231,20 +232,20 @@ async def test_a_server_that_is_full_and_refuses_acknowledges_nothing() -> None:
             for _ in range(2):
                 [outcome] = await counters.apply([add], dedupe_ttl_ms=60_000)
                 assert isinstance(outcome, StoreUnavailable)
-            server.say(b"flush_all\r\n")
+            ask(server, b"flush_all\r\n")
             assert await counters.apply([add], dedupe_ttl_ms=60_000) == [(1, False)]
     finally:
         server.kill()
 
 
 async def test_after_a_flush_counters_start_again(servers: MemcachedServers) -> None:
-    server = MemcachedServer()
+    server = start_memcached()
     try:
         async with connected([server]) as flushed:
             counters = MemcachedBestEffortCounters(flushed)
             add = BestEffortAdd(VIEWS, 5, "t")
             assert await counters.apply([add], dedupe_ttl_ms=60_000) == [(5, False)]
-            server.say(b"flush_all\r\n")
+            ask(server, b"flush_all\r\n")
             assert await counters.read([VIEWS]) == [0]
             assert await counters.apply([add], dedupe_ttl_ms=60_000) == [(5, False)]
     finally:

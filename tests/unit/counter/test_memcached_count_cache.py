@@ -18,7 +18,8 @@ from counter.storage.memcached.connection import Reply
 from counter.storage.memcached.count_cache import decoded, encoded
 from counter.storage.memcached.keys import counter_key
 from counter.storage.memcached.servers import Statement
-from tests.memcached_server import PATIENT_MS, MemcachedServer, connected, shared_server
+from tests.backends import memcached_server, start_memcached
+from tests.memcached_client import PATIENT_MS, ask, connected
 
 VIEWS = (1, "views")
 COUNT = CachedCount(7, 1_700_000_000_000_000_000, 1, 2)
@@ -30,7 +31,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8
 
 @pytest.fixture
 async def servers() -> AsyncIterator[MemcachedServers]:
-    async with connected([shared_server()], prefix=secrets.token_hex(8)) as opened:
+    async with connected([memcached_server()], prefix=secrets.token_hex(8)) as opened:
         yield opened
 
 
@@ -105,7 +106,7 @@ def test_names_of_any_bytes_are_kept_apart(names: list[str]) -> None:
     names += [" ", "\r\n", "\0", "a b", "a\nmn", "\u0085", "é" * 128, "x" * 256, "x" * 255]
 
     async def there_and_back() -> None:
-        async with connected([shared_server()], prefix=secrets.token_hex(8)) as servers:
+        async with connected([memcached_server()], prefix=secrets.token_hex(8)) as servers:
             cache = MemcachedCountCache(servers)
             items = {
                 (number, name): CachedCount(position, 5, 0, 0)
@@ -122,7 +123,7 @@ def test_names_of_any_bytes_are_kept_apart(names: list[str]) -> None:
 async def test_two_fleets_on_one_server_do_not_meet(servers: MemcachedServers) -> None:
     await MemcachedCountCache(servers).put([(VIEWS, COUNT)], ttl_ms=60_000)
     for prefix in ("other", servers.prefix + "2", "eu west", "region " * 40):
-        async with connected([shared_server()], prefix=prefix) as others:
+        async with connected([memcached_server()], prefix=prefix) as others:
             other = MemcachedCountCache(others)
             assert await other.get([VIEWS]) == [None]
             await other.put([(VIEWS, CachedCount(8, 9, 0, 0))], ttl_ms=60_000)
@@ -174,7 +175,7 @@ class Interrupted(MemcachedServers):
 
 async def test_who_writes_meanwhile_is_not_overwritten(servers: MemcachedServers) -> None:
     older, newer, newest = (CachedCount(stamp * 3, stamp, 0, 0) for stamp in (10, 11, 12))
-    name = shared_server().name
+    name = memcached_server().address
     slow = Interrupted(
         MemcachedSettings(servers=(name,), prefix=servers.prefix, timeout_ms=PATIENT_MS)
     )
@@ -190,7 +191,7 @@ async def test_who_writes_meanwhile_is_not_overwritten(servers: MemcachedServers
 async def test_many_writers_at_once_leave_a_whole_value(servers: MemcachedServers) -> None:
     counts = [CachedCount(stamp * 3, stamp, stamp, 0) for stamp in range(1, 101)]
     Random(1).shuffle(counts)
-    async with connected([shared_server()], prefix=servers.prefix) as others:
+    async with connected([memcached_server()], prefix=servers.prefix) as others:
         caches = [MemcachedCountCache(each) for each in (servers, others)]
         await asyncio.gather(
             *(
@@ -210,12 +211,12 @@ async def test_thousands_of_keys_in_one_call(servers: MemcachedServers) -> None:
 
 
 async def test_after_a_flush_everything_is_a_miss(servers: MemcachedServers) -> None:
-    server = MemcachedServer()
+    server = start_memcached()
     try:
         async with connected([server]) as flushed:
             cache = MemcachedCountCache(flushed)
             await cache.put([(VIEWS, COUNT)], ttl_ms=60_000)
-            server.say(b"flush_all\r\n")
+            ask(server, b"flush_all\r\n")
             assert await cache.get([VIEWS]) == [None]
     finally:
         server.kill()
@@ -223,7 +224,7 @@ async def test_after_a_flush_everything_is_a_miss(servers: MemcachedServers) -> 
 
 @pytest.mark.parametrize("options", [("-m", "2"), ("-m", "2", "-M")], ids=["evicts", "refuses"])
 async def test_a_full_server_loses_entries_and_nothing_else(options: tuple[str, ...]) -> None:
-    server = MemcachedServer(*options)
+    server = start_memcached(*options)
     try:
         async with connected([server]) as servers:
             cache = MemcachedCountCache(servers)

@@ -21,7 +21,9 @@ from counter.storage.memcached import (
     MemcachedSettings,
 )
 from counter.storage.ports import BestEffortAdd
-from tests.memcached_server import MemcachedServer, connected
+from tally.dev.memcached import Memcached
+from tests.backends import start_memcached
+from tests.memcached_client import ask, connected
 
 KEYS = [(1, f"c{at}") for at in range(300)]
 COUNTS = [CachedCount(at, 10 + at, 0, 0) for at in range(300)]
@@ -33,8 +35,8 @@ TIMEOUT_MS = 300
 
 
 @pytest.fixture
-def three() -> Iterator[list[MemcachedServer]]:
-    servers = [MemcachedServer() for _ in range(3)]
+def three() -> Iterator[list[Memcached]]:
+    servers = [start_memcached() for _ in range(3)]
     yield servers
     for server in servers:
         server.resume()
@@ -42,7 +44,7 @@ def three() -> Iterator[list[MemcachedServer]]:
 
 
 @pytest.fixture
-def one(three: list[MemcachedServer]) -> MemcachedServer:
+def one(three: list[Memcached]) -> Memcached:
     return three[0]
 
 
@@ -55,19 +57,19 @@ def timeouts() -> int:
     return STORE_ERRORS.at(store="memcached", kind="timeout").value
 
 
-def connections_of(server: MemcachedServer) -> int:
-    [line] = [each for each in server.say(b"stats\r\n").split(b"\r\n") if b"curr_conn" in each]
+def connections_of(server: Memcached) -> int:
+    [line] = [each for each in ask(server, b"stats\r\n").split(b"\r\n") if b"curr_conn" in each]
     return int(line.split()[-1])
 
 
 async def test_a_start_without_any_server_serves_misses_and_takes_them_up_later(
-    one: MemcachedServer,
+    one: Memcached,
 ) -> None:
     one.kill()
     with capture_logs() as logs:
         async with connected([one]) as servers:
             cache, counters = MemcachedCountCache(servers), MemcachedBestEffortCounters(servers)
-            assert one.name in str(servers.problem())
+            assert one.address in str(servers.problem())
             await cache.put(ITEMS, ttl_ms=60_000)
             assert await cache.get(KEYS) == MISSES
             outcomes = await counters.apply(ADDS, dedupe_ttl_ms=0)
@@ -79,7 +81,7 @@ async def test_a_start_without_any_server_serves_misses_and_takes_them_up_later(
     assert [each["action"] for each in logs] == ["memcached_ejected", "memcached_back"]
 
 
-async def test_a_killed_server_is_a_miss_and_is_taken_back(one: MemcachedServer) -> None:
+async def test_a_killed_server_is_a_miss_and_is_taken_back(one: Memcached) -> None:
     with capture_logs() as logs:
         async with connected([one]) as servers:
             cache = MemcachedCountCache(servers)
@@ -97,12 +99,12 @@ async def test_a_killed_server_is_a_miss_and_is_taken_back(one: MemcachedServer)
                 assert await cache.get(KEYS) == MISSES  # it lost everything
             assert timeouts() == before  # nobody waited: a lost connection is noticed at once
     assert [each["action"] for each in logs] == ["memcached_ejected", "memcached_back"] * 3
-    assert {each["server"] for each in logs} == {one.name}
+    assert {each["server"] for each in logs} == {one.address}
 
 
 @pytest.mark.parametrize("connections", [1, 3])
 async def test_a_hung_server_slows_down_few_calls_and_is_taken_back(
-    one: MemcachedServer, connections: int
+    one: Memcached, connections: int
 ) -> None:
     with capture_logs() as logs:
         async with connected(
@@ -127,7 +129,7 @@ async def test_a_hung_server_slows_down_few_calls_and_is_taken_back(
     assert [each["action"] for each in logs] == ["memcached_ejected", "memcached_back"]
 
 
-async def test_it_is_logged_once_however_often_it_is_tried(one: MemcachedServer) -> None:
+async def test_it_is_logged_once_however_often_it_is_tried(one: Memcached) -> None:
     tried = 0
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -138,7 +140,7 @@ async def test_it_is_logged_once_however_often_it_is_tried(one: MemcachedServer)
     with capture_logs() as logs:
         async with connected([one]) as servers:
             one.kill()
-            host, port = one.name.split(":")
+            host, port = one.address.split(":")
             async with await asyncio.start_server(refuse, host, int(port)):
                 await until(lambda: tried >= 3)
             one.start()
@@ -146,7 +148,7 @@ async def test_it_is_logged_once_however_often_it_is_tried(one: MemcachedServer)
     assert [each["action"] for each in logs] == ["memcached_ejected", "memcached_back"]
 
 
-async def test_calls_at_once_wait_for_a_hung_server_together(one: MemcachedServer) -> None:
+async def test_calls_at_once_wait_for_a_hung_server_together(one: Memcached) -> None:
     async with connected([one], timeout_ms=TIMEOUT_MS) as servers:
         cache = MemcachedCountCache(servers)
         await cache.put(ITEMS, ttl_ms=60_000)
@@ -160,7 +162,7 @@ async def test_calls_at_once_wait_for_a_hung_server_together(one: MemcachedServe
 
 @pytest.mark.parametrize("how", ["killed", "hung"])
 async def test_without_one_of_three_the_others_serve_and_nothing_moves(
-    three: list[MemcachedServer], how: str
+    three: list[Memcached], how: str
 ) -> None:
     async with connected(three, timeout_ms=TIMEOUT_MS) as servers:
         cache, counters = MemcachedCountCache(servers), MemcachedBestEffortCounters(servers)
@@ -173,7 +175,7 @@ async def test_without_one_of_three_the_others_serve_and_nothing_moves(
             three[1].pause()
         await cache.get(KEYS)
         await until(lambda: servers.problem() is not None)
-        assert three[1].name in str(servers.problem())
+        assert three[1].address in str(servers.problem())
 
         lost = [each is None for each in await cache.get(KEYS)]
         assert 50 < sum(lost) < 150
@@ -191,7 +193,7 @@ async def test_without_one_of_three_the_others_serve_and_nothing_moves(
         ] * away.count(False)
         there = [key for key, gone in zip(KEYS, away, strict=True) if not gone]
         assert await counters.read(there) == [2] * len(there)
-        with pytest.raises(StoreUnavailable, match=three[1].name):
+        with pytest.raises(StoreUnavailable, match=three[1].address):
             await counters.read(KEYS)  # not a 0 among them
 
         if how == "killed":
@@ -203,7 +205,7 @@ async def test_without_one_of_three_the_others_serve_and_nothing_moves(
         assert await cache.get(KEYS) == COUNTS
 
 
-async def test_an_add_that_was_not_answered_is_not_acknowledged(one: MemcachedServer) -> None:
+async def test_an_add_that_was_not_answered_is_not_acknowledged(one: Memcached) -> None:
     async with connected([one], timeout_ms=TIMEOUT_MS) as servers:
         counters = MemcachedBestEffortCounters(servers)
         assert await counters.apply(ADDS[:1], dedupe_ttl_ms=0) == [(1, False)]
@@ -219,7 +221,7 @@ async def test_an_add_that_was_not_answered_is_not_acknowledged(one: MemcachedSe
         assert count in (1, 2)
 
 
-async def test_a_busy_process_does_not_take_its_server_for_dead(one: MemcachedServer) -> None:
+async def test_a_busy_process_does_not_take_its_server_for_dead(one: Memcached) -> None:
     async with connected([one], timeout_ms=TIMEOUT_MS) as servers:
         cache = MemcachedCountCache(servers)
         await cache.put(ITEMS, ttl_ms=60_000)
@@ -254,7 +256,7 @@ async def test_a_server_that_trickles_is_given_up() -> None:
         await servers.close()
 
 
-async def test_more_than_fits_is_refused_and_not_queued(one: MemcachedServer) -> None:
+async def test_more_than_fits_is_refused_and_not_queued(one: Memcached) -> None:
     async with connected([one]) as servers:
         cache = MemcachedCountCache(servers)
         await cache.put(ITEMS, ttl_ms=60_000)
@@ -267,7 +269,7 @@ async def test_more_than_fits_is_refused_and_not_queued(one: MemcachedServer) ->
         assert await cache.get(KEYS) == COUNTS
 
 
-async def test_a_caller_that_goes_away_does_not_mix_up_the_others(one: MemcachedServer) -> None:
+async def test_a_caller_that_goes_away_does_not_mix_up_the_others(one: Memcached) -> None:
     async with connected([one]) as servers:
         cache = MemcachedCountCache(servers)
         await cache.put(ITEMS, ttl_ms=60_000)
@@ -279,7 +281,7 @@ async def test_a_caller_that_goes_away_does_not_mix_up_the_others(one: Memcached
             assert await stays == COUNTS[at + 100 : at + 102]
 
 
-async def test_a_close_leaves_nothing_behind(one: MemcachedServer) -> None:
+async def test_a_close_leaves_nothing_behind(one: Memcached) -> None:
     before = asyncio.all_tasks()
     alone = connections_of(one)
     async with connected([one], connections_per_server=3) as servers:
@@ -293,9 +295,9 @@ async def test_a_close_leaves_nothing_behind(one: MemcachedServer) -> None:
     await until(lambda: connections_of(one) == alone)
 
 
-async def test_a_name_with_several_addresses(one: MemcachedServer) -> None:
+async def test_a_name_with_several_addresses(one: Memcached) -> None:
     """localhost is ::1 and 127.0.0.1 on most machines, and memcached is only at the latter."""
-    name = f"localhost:{one.name.split(':')[1]}"
+    name = f"localhost:{one.address.split(':')[1]}"
     assert socket.gethostbyname("localhost") == "127.0.0.1"
     servers = MemcachedServers(MemcachedSettings(servers=(name,), timeout_ms=5_000))
     await servers.start()
@@ -317,7 +319,7 @@ async def test_a_name_with_several_addresses(one: MemcachedServer) -> None:
     ids=["killed", "hung", "busy", "cancelled", "closed"],
 )
 def test_the_same_on_the_loop_of_the_programs(
-    one: MemcachedServer, scenario: Callable[[MemcachedServer], Coroutine[Any, Any, None]]
+    one: Memcached, scenario: Callable[[Memcached], Coroutine[Any, Any, None]]
 ) -> None:
     """uvloop runs timers and answers in another order than asyncio."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
