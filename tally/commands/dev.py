@@ -1,6 +1,7 @@
 """`tally dev`: real Cassandra and memcached on this machine, for trying and developing a fleet."""
 
 import asyncio
+import os
 import shlex
 import signal
 import sys
@@ -230,12 +231,14 @@ def _say_next(backends: "Backends") -> None:
     settings = load_config(backends.config, COMMAND)
     if is_terminal():
         say("")  # apart from the progress display
+    # As the reader has typed this command: in a clone, `tally` alone is not on the PATH.
+    tally = "uv run tally" if "UV_RUN_RECURSION_DEPTH" in os.environ else "tally"
     say(f"The config file is {config}. Start the fleet, each program in a terminal of its own:")
     for program in ("control-plane", "worker", "server"):
-        say(f"  tally {program} --config {config}")
+        say(f"  {tally} {program} --config {config}")
     say("Then count:")
-    say(f"  tally --server {settings.server.listen} add video_plays title-42 --get")
-    say("Stop the backends with: tally dev down")
+    say(f"  {tally} --server {settings.server.listen} add video_plays title-42 --get")
+    say(f"Stop the backends with: {tally} dev down")
 
 
 def _short(path: Path) -> str:
