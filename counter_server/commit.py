@@ -167,18 +167,24 @@ class GroupCommit:
 
         Not before the end of this turn of the loop: calls of one turn share a commit.
         """
+        self._unschedule()
+        if self._waiting and len(self._commits) < self._limits.commits_in_flight:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._next_start_s(), self._start_commits)
+
+    def _unschedule(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._waiting or len(self._commits) >= self._limits.commits_in_flight:
-            return
-        start_s = self._last_start_s + self._gather_s
+
+    def _next_start_s(self) -> float:
+        wait_s = self._gather_s
         if self._commits:
-            start_s = max(start_s, self._last_start_s + self._limits.overlap_after_ms / 1_000)
-        self._timer = asyncio.get_running_loop().call_at(start_s, self._start_commits)
+            wait_s = max(wait_s, self._limits.overlap_after_ms / 1_000)
+        return self._last_start_s + wait_s
 
     def _start_commits(self) -> None:
-        self._timer = None
+        self._unschedule()
         self._last_start_s = asyncio.get_running_loop().time()
         self._gather_s = self._next_gather_s()
         self._calls_waiting = 0
@@ -204,7 +210,10 @@ class GroupCommit:
 
     def _ended(self, commit: "asyncio.Task[None]") -> None:
         self._commits.discard(commit)
-        self._schedule()
+        if self._waiting and self._next_start_s() <= asyncio.get_running_loop().time():
+            self._start_commits()
+        else:
+            self._schedule()
 
     async def _commit(self, buffers: list[_Buffer]) -> None:
         event_count = sum(len(buffer.events) for buffer in buffers)
