@@ -62,7 +62,7 @@ proto: setup ## generate counter/v1 from proto/
 	$(RUN) python -m grpc_tools.protoc -Iproto --python_out=$(OUT) --grpc_python_out=$(OUT) \
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
 
-bench: setup ## benchmarks, as ratios to an empty gRPC handler, in one run
+bench: setup backends ## benchmarks, as ratios measured in one run
 	$(RUN) python -m benchmarks
 
 fmt: setup ## format and sort imports
