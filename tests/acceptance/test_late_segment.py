@@ -89,13 +89,16 @@ async def test_a_segment_that_lands_after_its_fold_is_not_counted(tmp_path: Path
             )
             assert calls.accurate("plays", "views") == 5
             # Later folds do not pick it up.
-            calls.add("plays", "views", 2, token())
-            assert (
-                eventually(
-                    lambda: calls.get("plays", "views").count, lambda count: count != 5, within_s=60
-                )
-                == 7
+            later = token()
+            calls.add("plays", "views", 2, later)
+            value = eventually(
+                lambda: calls.get("plays", "views"),
+                lambda value: (
+                    value.complete_through.ToNanoseconds() >= later.generation_time.ToNanoseconds()
+                ),
+                within_s=60,
             )
+            assert value.count == 7
             assert calls.status("plays", "views", late) == pb.TOKEN_STATUS_NOT_APPLIED
     finally:
         fleet.end()
