@@ -15,6 +15,7 @@ READY = "ready"
 # Where a terminal is not watched, a sign of life now and then is enough.
 FILES_PER_LINE = 100
 STAGE_WIDTH_MAX = 60
+DRAWN_STAGE_WIDTH_MAX = 38  # leaves room for the other columns on a terminal of 80
 
 
 class DevProgress:
@@ -65,7 +66,7 @@ class DevProgress:
         self._show(name, address, stage, ends=stage.startswith(READY))
 
     def _show(self, name: str, address: str, stage: str, *, ends: bool) -> None:
-        stage = printable(stage)[:STAGE_WIDTH_MAX]
+        stage = printable(stage)[: DRAWN_STAGE_WIDTH_MAX if self._draws else STAGE_WIDTH_MAX]
         if self._shown.get(name) == stage:
             return
         self._shown[name] = stage
