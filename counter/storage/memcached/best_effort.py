@@ -1,9 +1,10 @@
 """Counters of best_effort, shared by the fleet: numbers in memcached, and nothing else.
 
-**What is stored** is count + 2^63 in decimal: memcached's numbers have 64 bits and no sign, `decr`
-stops at 0 and `incr` wraps. Counts stay within +-2^62: one beyond is set back to the limit by
-whoever sees it, and what one call adds to one counter is cut off at +-2^60, so a number would have
-to be pushed over four times before anybody looks to reach the wrap.
+**What is stored** is count + 2^62 in decimal: memcached's numbers have no sign, `decr` stops at 0,
+and numbers from 2^63 on are not safe (memcached takes them for text when a minus sign lies in the
+memory behind them). Counts stay within +-2^61: one beyond is set back to the limit by whoever sees
+it, and what one call adds to one counter is cut off at +-2^59, so a number would have to be pushed
+over four times before anybody looks to reach an end.
 
 **Creating** is part of the add: memcached makes the counter with its first value if it is missing,
 in one step, so two that come first at the same time are both counted.
@@ -29,9 +30,9 @@ from counter.storage.memcached.keys import counter_key, token_key
 from counter.storage.memcached.servers import MemcachedServers
 from counter.storage.ports import BestEffortAdd, BestEffortOutcome, CounterKey
 
-_BIAS = 2**63
-COUNT_LIMIT = 2**62
-CALL_LIMIT = 2**60
+_BIAS = 2**62
+COUNT_LIMIT = 2**61
+CALL_LIMIT = 2**59
 
 
 @dataclass(kw_only=True, slots=True)
@@ -66,7 +67,7 @@ class _Step:
 class MemcachedBestEffortCounters:
     def __init__(self, servers: MemcachedServers) -> None:
         self._servers = servers
-        self._counters = f"{servers.prefix}:b:"
+        self._counters = f"{servers.prefix}:n:"
         self._tokens = f"{servers.prefix}:t:"
 
     async def apply(

@@ -1,7 +1,7 @@
 """Keys in memcached: at most 250 bytes, without spaces and control characters.
 
     PREFIX:c:NAMESPACE_ID:COUNTER     a cached count
-    PREFIX:b:NAMESPACE_ID:COUNTER     a best_effort counter
+    PREFIX:n:NAMESPACE_ID:COUNTER     a best_effort counter
     PREFIX:t:NAMESPACE_ID#HASH        a token of a best_effort counter
 
 Counter names are any UTF-8 up to 256 bytes. One that is plain (printable ASCII without spaces, not

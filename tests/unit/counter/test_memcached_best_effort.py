@@ -19,7 +19,7 @@ from tests.backends import memcached_server, start_memcached
 from tests.memcached_client import ask, connected
 
 VIEWS = (1, "views")
-BIAS = 2**63
+BIAS = 2**62
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ async def servers() -> AsyncIterator[MemcachedServers]:
 
 
 async def put_number(servers: MemcachedServers, number: bytes) -> None:
-    key = counter_key(f"{servers.prefix}:b:", VIEWS)
+    key = counter_key(f"{servers.prefix}:n:", VIEWS)
     command = b"ms %b %d T0\r\n%b\r\n" % (key, len(number), number)
     assert await servers.ask("set", [key], [command]) == [(b"HD", b"")]
 
 
 async def number_of(servers: MemcachedServers) -> int:
-    key = counter_key(f"{servers.prefix}:b:", VIEWS)
+    key = counter_key(f"{servers.prefix}:n:", VIEWS)
     [reply] = await servers.ask("get", [key], [b"mg %b v\r\n" % key])
     assert reply is not None
     return int(reply[1]) - BIAS
@@ -146,8 +146,8 @@ async def test_what_one_call_adds_is_cut_off(servers: MemcachedServers, sign: in
     delta = sign * 2**53
     adds = [BestEffortAdd(VIEWS, delta, None)] * 200
     outcomes = await counters.apply(adds, dedupe_ttl_ms=0)
-    assert outcomes[:128] == [(delta * at, False) for at in range(1, 129)]
-    assert outcomes[127:] == [(sign * CALL_LIMIT, False)] * 73
+    assert outcomes[:64] == [(delta * at, False) for at in range(1, 65)]
+    assert outcomes[63:] == [(sign * CALL_LIMIT, False)] * 137
     assert await counters.read([VIEWS]) == [sign * CALL_LIMIT]
     for _ in range(20):
         outcomes = await counters.apply(adds, dedupe_ttl_ms=0)
@@ -250,3 +250,19 @@ async def test_after_a_flush_counters_start_again(servers: MemcachedServers) -> 
             assert await counters.apply([add], dedupe_ttl_ms=60_000) == [(5, False)]
     finally:
         server.kill()
+
+
+async def test_memory_that_held_other_values_before_does_not_matter(
+    servers: MemcachedServers,
+) -> None:
+    """Of numbers from 2^63 on, memcached looks for a minus sign, and beyond their end."""
+    counters = MemcachedBestEffortCounters(servers)
+    keys = [(1, f"c{at:04d}") for at in range(200)]
+    routes = [counter_key(f"{servers.prefix}:n:", key) for key in keys]
+    for size in range(20, 60, 4):  # so that some take the room that counters take
+        others = [b"ms %b-%d %d\r\n%b\r\n" % (each, size, size, b"-" * size) for each in routes]
+        await servers.ask("set", routes, others)
+        await servers.ask("set", routes, [b"md %b-%d\r\n" % (each, size) for each in routes])
+    for delta, wanted in ((1, 1), (None, 0), (2, 2), (3, 5)):
+        adds = [BestEffortAdd(key, delta, None) for key in keys]
+        assert await counters.apply(adds, dedupe_ttl_ms=0) == [(wanted, False)] * len(keys)
