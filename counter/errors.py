@@ -2,14 +2,21 @@
 
     TallyError
     ├── InvalidRequest            the request itself is wrong; `field` says where
-    ├── NamespaceUnknown          no such namespace
+    ├── NotFound
+    │   ├── NamespaceUnknown      no such namespace
+    │   └── SegmentUnknown        no such segment waits to be folded
     ├── Refused                   right request, wrong moment or wrong place
     │   ├── TokenExpired          not applied, and never will be: a new token is safe
     │   ├── WrongRegion           the token belongs to another region
-    │   └── Unsupported           the namespace's strategy cannot answer this
-    ├── TokenOutOfRange
+    │   ├── Unsupported           the namespace's strategy cannot answer this
+    │   ├── HistoryOff            the namespace keeps no history
+    │   ├── AuditWithoutBase      too little is kept to compute the counter again
+    │   ├── SegmentReadable       only a segment that cannot be read may be set aside
+    │   └── SegmentAgreed         a segment that a fold record names cannot be set aside
+    ├── OutOfRange
     │   ├── TokenTooOld           what became of the token is no longer known
-    │   └── TokenFromFuture       the caller's clock is ahead
+    │   ├── TokenFromFuture       the caller's clock is ahead
+    │   └── HistoryTooOld         what was then is no longer known
     ├── Overloaded                a limit is reached; try again later
     │   └── FoldLagging           folds are so far behind that retention would be at risk
     ├── Unavailable               the outcome is unknown or the work cannot be done now
@@ -20,6 +27,7 @@
     │   ├── NotReady              this process is starting and waits for something
     │   └── ShuttingDown          this process is stopping
     ├── StoreDamaged              what was stored cannot be read back as it was written
+    │   └── SegmentDamaged        a segment cannot be read; its shard waits for a decision
     └── SetupError                the process cannot start as configured
 
 `reason` is stable: callers may compare it. `message` is for people and may change. One table in
@@ -69,12 +77,27 @@ INVALID_REASONS = frozenset(
         "FRESHNESS_MALFORMED",
         "BATCH_EMPTY",
         "BATCH_TOO_LARGE",
+        "TIME_MALFORMED",
+        "STEP_NOT_KEPT",
+        "RANGE_TOO_LARGE",
+        "PAGE_MALFORMED",
+        "NOTE_MALFORMED",
+        "SEGMENT_MALFORMED",
+        "SHARD_UNKNOWN",
     }
 )
 
 
-class NamespaceUnknown(TallyError):
+class NotFound(TallyError):
+    pass
+
+
+class NamespaceUnknown(NotFound):
     reason = "NAMESPACE_UNKNOWN"
+
+
+class SegmentUnknown(NotFound):
+    reason = "SEGMENT_UNKNOWN"
 
 
 class Refused(TallyError):
@@ -93,16 +116,36 @@ class Unsupported(Refused):
     reason = "STRATEGY_UNSUPPORTED"
 
 
-class TokenOutOfRange(TallyError):
+class HistoryOff(Refused):
+    reason = "HISTORY_OFF"
+
+
+class AuditWithoutBase(Refused):
+    reason = "AUDIT_WITHOUT_BASE"
+
+
+class SegmentReadable(Refused):
+    reason = "SEGMENT_READABLE"
+
+
+class SegmentAgreed(Refused):
+    reason = "SEGMENT_AGREED"
+
+
+class OutOfRange(TallyError):
     pass
 
 
-class TokenTooOld(TokenOutOfRange):
+class TokenTooOld(OutOfRange):
     reason = "TOKEN_TOO_OLD"
 
 
-class TokenFromFuture(TokenOutOfRange):
+class TokenFromFuture(OutOfRange):
     reason = "TOKEN_FROM_FUTURE"
+
+
+class HistoryTooOld(OutOfRange):
+    reason = "HISTORY_TOO_OLD"
 
 
 class Overloaded(TallyError):
@@ -143,6 +186,14 @@ class ShuttingDown(Unavailable):
 
 class StoreDamaged(TallyError):
     reason = "STORE_DAMAGED"
+
+
+class SegmentDamaged(StoreDamaged):
+    reason = "SEGMENT_DAMAGED"
+
+    def __init__(self, message: str, *, segment_id: bytes = b"") -> None:
+        super().__init__(message)
+        self.segment_id = segment_id
 
 
 class SetupError(TallyError):

@@ -11,7 +11,8 @@ Why this makes every count exact:
 * *Determinism (I3).* The order is total and made of stored values alone: any process that folds
   the same segments gets the same rollup, whatever the order in which they were written or read.
 * *Splitting does not matter.* Windows are slices of time, and time comes first in the order, so
-  folding two ranges of windows one after the other equals folding them at once.
+  folding two ranges of windows one after the other equals folding them at once. The history is
+  made that way: see `counter.history`.
 * *Clears (I6).* A clear stands in the same order as the adds, so all folds split them alike.
 
 Worker, accurate read and audit share this module.
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from counter.events import Event
-from counter.rollups import Rollup
+from counter.rollups import Recent, Rollup
 
 EventsByCounter = dict[str, list[Event]]
 
@@ -51,36 +52,116 @@ def gather(
             into[event.counter].append(event)
 
 
-def fold(rollup: Rollup, events: list[Event], through_window: int, counts: FoldCounts) -> Rollup:
-    """The rollup after the events of one counter, gathered as `gather` does."""
+def fold(
+    rollup: Rollup,
+    events: list[Event],
+    through_window: int,
+    counts: FoldCounts,
+    *,
+    window_ns: int,
+    recent_windows: int = 0,
+) -> Rollup:
+    """The rollup after the events of one counter, gathered as `gather` does.
+
+    `recent_windows`: how many windows a rolling window has; 0 keeps no recent deltas.
+    """
     count, epoch, cleared_at_ns = rollup.count, rollup.epoch, rollup.cleared_at_ns
-    # Adds that come once each make the same sum in any order: the common cases need no sorting.
-    if len(events) == 1 and (delta := events[0].delta) is not None:
-        return Rollup(count + delta, epoch, cleared_at_ns, through_window)
+    changed_window, first_window = rollup.changed_window, rollup.first_window
+    if len(events) == 1 and not recent_windows and (delta := events[0].delta) is not None:
+        window = events[0].time_ns // window_ns
+        return Rollup(
+            count + delta,
+            epoch,
+            cleared_at_ns,
+            through_window,
+            rollup.total + delta,
+            window,
+            window if rollup.through_window < 0 else first_window,
+        )
+    counted, added = _each_once(events, counts)
+    since_clear = counted
+    if added is None:
+        added = 0
+        for position, event in enumerate(counted):
+            if event.delta is None:
+                count, epoch, cleared_at_ns = 0, epoch + 1, event.time_ns
+                since_clear = counted[position + 1 :]
+            else:
+                count += event.delta
+                added += event.delta
+    else:
+        count += added
+    if counted:
+        times_ns = [event.time_ns for event in counted]
+        changed_window = max(times_ns) // window_ns
+        if rollup.through_window < 0:
+            first_window = min(times_ns) // window_ns
+    recent = None
+    if recent_windows:
+        was_cleared = epoch != rollup.epoch
+        recent = _recent(rollup, since_clear, was_cleared, window_ns)
+        recent = _within(recent, through_window - recent_windows + 1)
+    return Rollup(
+        count,
+        epoch,
+        cleared_at_ns,
+        through_window,
+        rollup.total + added,
+        changed_window,
+        first_window,
+        recent,
+    )
+
+
+def adjustments(events: Sequence[Event]) -> list[Event]:
+    """Those of one counter's events that are adjustments, each once."""
+    noted = [event for event in events if event.note is not None]
+    return _each_once(noted, FoldCounts())[0] if noted else []
+
+
+def _each_once(events: list[Event], counts: FoldCounts) -> tuple[list[Event], int | None]:
+    """The events that count, and their sum where that does not depend on their order.
+
+    Adds that come once each make the same sum in any order: the common cases need no sorting.
+    """
     deltas = [event.delta for event in events if event.delta is not None]
-    if len(deltas) == len(events) and _each_once(events):
-        return Rollup(count + sum(deltas), epoch, cleared_at_ns, through_window)
-    events = sorted(events, key=_time_and_token)
-    counted: Event | None = None
-    for event in events:
-        if (
-            counted is not None
-            and event.time_ns == counted.time_ns
-            and event.token == counted.token
-        ):
+    if len(deltas) == len(events) and _no_copies(events):
+        return events, sum(deltas)
+    counted: list[Event] = []
+    last: Event | None = None
+    for event in sorted(events, key=_time_and_token):
+        if last is not None and event.time_ns == last.time_ns and event.token == last.token:
             counts.duplicates += 1
-            counts.conflicts += event.delta != counted.delta
+            counts.conflicts += event.delta != last.delta
             continue
-        counted = event
-        if event.delta is None:
-            count, epoch, cleared_at_ns = 0, epoch + 1, event.time_ns
-        else:
-            count += event.delta
-    return Rollup(count, epoch, cleared_at_ns, through_window)
+        last = event
+        counted.append(event)
+    return counted, None
 
 
-def _each_once(events: list[Event]) -> bool:
+def _no_copies(events: list[Event]) -> bool:
     """Whether no two events of one counter are copies; times alone mostly tell."""
     return len({event.time_ns for event in events}) == len(events) or (
         len({(event.time_ns, event.token) for event in events}) == len(events)
+    )
+
+
+def _recent(
+    rollup: Rollup, since_clear: Sequence[Event], was_cleared: bool, window_ns: int
+) -> Recent:
+    """What is known of each window. Of a counter that had another strategy until now, only that
+    nothing was added after its last change; that one is -1 for a counter which is new."""
+    known = rollup.recent or Recent(rollup.changed_window + 1)
+    by_window: defaultdict[int, int] = defaultdict(int)
+    if not was_cleared:
+        by_window.update(known.deltas)
+    for event in since_clear:
+        by_window[event.time_ns // window_ns] += event.delta or 0
+    return Recent(known.from_window, tuple(sorted(by_window.items())))
+
+
+def _within(recent: Recent, from_window: int) -> Recent:
+    return Recent(
+        max(recent.from_window, from_window),
+        tuple(each for each in recent.deltas if each[0] >= from_window),
     )

@@ -23,10 +23,11 @@ SEGMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 RPCS = {
     "CounterService": (
         *("AddCount", "AddAndGetCount", "GetCount", "ClearCount", "BatchAddCount"),
-        *("BatchGetCount", "StreamAddCount", "GetTokenStatus"),
+        *("BatchGetCount", "StreamAddCount", "GetTokenStatus", "GetCountAt", "GetCountHistory"),
+        *("ListCounters", "TopCounters", "AdjustCount"),
     ),
     "NamespaceService": ("ListNamespaces", "GetNamespace", "ValidateNamespaces"),
-    "RollupService": ("GetRollupStatus",),
+    "RollupService": ("GetRollupStatus", "AuditCounter", "AuditWindow", "QuarantineSegment"),
 }
 CODES = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND"),
@@ -43,11 +44,14 @@ STATEMENTS = {
         *("append_segment", "segment_refs", "segment_bodies", "layout", "open_layout", "closed"),
         *("close", "watermarks", "advance", "propose_fold", "folds", "read_rollups"),
         *("write_rollup", "latest_namespaces", "get_namespaces", "put_namespaces", "beat"),
-        *("live_members", "leave"),
+        *("live_members", "leave", "set_aside", "set_asides", "page_rollups", "write_history"),
+        *("history_at", "history_between", "write_adjustment", "adjustments"),
     ),
     "memcached": ("get", "add", "set", "incr"),
     "sqlite": ("read", "transaction"),
 }
+JOBS = ("beat", "close", "retention", "history_expiry", "audit")
+AUDIT_RESULTS = ("equal", "different", "without_base", "failed")
 STORE_ERROR_KINDS = (
     *("timeout", "unavailable", "overloaded", "connection", "full", "read_only", "damaged"),
     "other",
@@ -207,18 +211,60 @@ FOLD_CONTESTS = Counter(
 FOLD_FAILURES = Counter(
     "tally_fold_failures_total", "{pass}", "Fold passes over a shard that failed.", {}
 )
-ROUND_FAILURES = Counter(
-    "tally_round_failures_total",
-    "{round}",
-    "Rounds of closing, folding and forgetting that failed as a whole.",
-    {},
+FOLD_BATCH_COUNTERS = Gauge(
+    "tally_fold_batch_counters",
+    "{counter}",
+    "How many counters a pass over the shard writes at once now.",
+    {"shard": _all([str(shard) for shard in range(SHARDS_MAX)])},
+)
+FOLD_QUEUE_WINDOWS = Gauge(
+    "tally_fold_queue_windows",
+    "{window}",
+    "Closed windows of the shard that are not folded, as its worker knows it.",
+    {"shard": _all([str(shard) for shard in range(SHARDS_MAX)])},
+)
+FOLD_PASSES_ALLOWED = Gauge(
+    "tally_fold_passes_allowed", "{pass}", "Passes that this worker lets run at once now.", {}
+)
+SHARDS_RESTING = Gauge(
+    "tally_shards_resting", "{shard}", "Shards that wait because their last pass failed.", {}
+)
+JOB_FAILURES = Counter(
+    "tally_job_failures_total",
+    "{run}",
+    "Runs of a worker's periodic jobs that failed.",
+    {"job": _all(JOBS)},
 )
 ROLLUPS_WRITTEN = Counter(
     "tally_rollups_written_total", "{rollup}", "Rollups written by folds.", {}
 )
+HISTORY_ROWS_WRITTEN = Counter(
+    "tally_history_rows_written_total", "{row}", "Rows of history written by folds.", {}
+)
 CLOSES = Counter("tally_closes_total", "{close}", "Close marks that this worker wrote.", {})
 SEGMENTS_FORGOTTEN = Counter(
     "tally_segments_forgotten_total", "{segment}", "Folded segments that retention removed.", {}
+)
+HISTORY_ROWS_FORGOTTEN = Counter(
+    "tally_history_rows_forgotten_total", "{row}", "Rows of history that retention removed.", {}
+)
+AUDITED = Counter(
+    "tally_audited_total",
+    "{counter}",
+    "Counters that the background audit computed again, by what it found.",
+    {"result": _all(AUDIT_RESULTS)},
+)
+AUDIT_CYCLES = Counter(
+    "tally_audit_cycles_total",
+    "{cycle}",
+    "Times that the background audit has been through all counters of this worker's shards.",
+    {},
+)
+AUDIT_DIFFERENT = Gauge(
+    "tally_audit_different",
+    "{counter}",
+    "Counters and folds that the background audit found different and not equal since.",
+    {},
 )
 WORKERS_ALIVE = Gauge(
     "tally_workers_alive", "{worker}", "Live workers of the region, as this one sees them.", {}

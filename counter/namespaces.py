@@ -7,18 +7,34 @@ from types import MappingProxyType
 
 import msgspec
 
+from counter.errors import SetupError
+
 NAMESPACE_NAME_BYTES_MAX = 64
 MAX_DELTA_DEFAULT = 1_000_000
 MAX_DELTA_LIMIT = 2**53
 CACHE_TTL_MS_DEFAULT = 5_000
 CACHE_LOCAL_TTL_MS_DEFAULT = 500
 CACHE_TTL_MS_MAX = 3_600_000
+# Each step of a history costs a row per counter and step in which the counter changed.
+HISTORY_STEPS_MAX = 4
+HISTORY_STEP_MS_MIN = 60_000
+HISTORY_STEP_MS_MAX = 86_400_000
+HISTORY_RETENTION_MS_MAX = 3_650 * 86_400_000
+# Fewer steps than this are no history; more are too many rows for one counter.
+HISTORY_RETENTION_STEPS_MIN = 10
+HISTORY_RETENTION_STEPS_MAX = 100_000
+# The deltas of its windows are in each rollup row, so a rolling window must stay small.
+ROLLING_WINDOW_MS_MIN = 10_000
+ROLLING_WINDOW_MS_MAX = 3_600_000
+# Their deltas are in each rollup row, which every fold of the counter writes anew.
+RECENT_WINDOWS_MAX = 720
 
 
 class Strategy(StrEnum):
     BEST_EFFORT = "best_effort"
     EVENTUAL = "eventual"
     ACCURATE = "accurate"
+    ROLLING_WINDOW = "rolling_window"
 
 
 class Cardinality(StrEnum):
@@ -27,6 +43,14 @@ class Cardinality(StrEnum):
     LOW = "low"  # under 10,000
     MEDIUM = "medium"  # under 1,000,000
     HIGH = "high"  # above
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryStep:
+    """The state of each counter at the end of each step is kept for some time."""
+
+    step_ms: int  # divides a day; whole minutes
+    retention_ms: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +67,10 @@ class Definition:
     cache_local_ttl_ms: int = CACHE_LOCAL_TTL_MS_DEFAULT
     # best_effort only: how long a token is remembered. None: it is not.
     dedupe_ttl_ms: int | None = None
+    # Finest first, each step a multiple of the one before and kept longer; empty: no history.
+    history: tuple[HistoryStep, ...] = ()
+    # rolling_window only: how far back hits count.
+    rolling_window_ms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +78,13 @@ class Namespace(Definition):
     """A definition with the id that its keys carry: given at creation, never reused."""
 
     id: int
+
+    def recent_windows(self, window_ms: int) -> int:
+        """How many windows' deltas its rollups keep: as many as fit in the rolling window."""
+        if self.strategy is not Strategy.ROLLING_WINDOW:
+            return 0
+        assert self.rolling_window_ms is not None, "checked when it was loaded"
+        return max(1, self.rolling_window_ms // window_ms)  # 1 or more: see check_windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +101,26 @@ class Snapshot:
         object.__setattr__(self, "by_id", {each.id: each for each in self.namespaces.values()})
 
     by_id: Mapping[int, Namespace] = field(init=False, repr=False, compare=False)
+
+
+def check_windows(snapshot: Snapshot, window_ms: int) -> None:
+    """Raises SetupError for what does not go with the length of the platform's windows, which
+    whoever wrote the namespaces may not know."""
+    for namespace in snapshot.namespaces.values():
+        if namespace.history and namespace.history[0].step_ms < window_ms:
+            raise SetupError(
+                f"namespace {namespace.name}: history.step {namespace.history[0].step_ms} ms is "
+                f"shorter than the platform's windows of {window_ms} ms: keep longer steps"
+            )
+        if namespace.rolling_window_ms is None:
+            continue
+        longest_ms = RECENT_WINDOWS_MAX * window_ms
+        if not window_ms <= namespace.rolling_window_ms <= longest_ms:
+            raise SetupError(
+                f"namespace {namespace.name}: rolling_window.length {namespace.rolling_window_ms} "
+                f"ms does not go with the platform's windows of {window_ms} ms: it must be from "
+                f"{window_ms} ms to {longest_ms} ms"
+            )
 
 
 EMPTY = Snapshot(version=0, applied_at_ns=0, next_id=1)

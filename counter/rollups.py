@@ -13,6 +13,17 @@ class RollupKey(NamedTuple):
     counter: str
 
 
+class Recent(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The deltas of the last windows, for a rolling window: those of its first window and later
+    that a rollup holds. A window that is not listed added nothing."""
+
+    from_window: int
+    deltas: tuple[tuple[int, int], ...] = ()  # (window, delta), rising
+
+    def since(self, window: int) -> int:
+        return sum(delta for of_window, delta in self.deltas if of_window >= window)
+
+
 class Rollup(msgspec.Struct, frozen=True, gc=False):
     """A counter's folded state."""
 
@@ -20,9 +31,22 @@ class Rollup(msgspec.Struct, frozen=True, gc=False):
     epoch: int = 0  # how many times the counter was cleared
     cleared_at_ns: int = 0  # 0: never
     through_window: int = -1  # the end of the last fold record that touched the counter
+    total: int = 0  # all that was ever added, which clears leave as it is
+    changed_window: int = -1  # the last window with an event
+    first_window: int = -1  # the first window with an event; -1: not known
+    recent: Recent | None = None  # with strategy rolling_window
 
 
 ZERO = Rollup()
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """An operator's decision that a segment which cannot be read shall not count."""
+
+    segment: SegmentRef
+    author: str
+    reason: str
+    time_ns: int
 
 
 class FoldRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +61,8 @@ class FoldRecord(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[SegmentRef, ...]  # sorted
     event_count: int
     namespaces_version: int
+    digest: bytes = b""  # of the events in the segments; empty: not known
+    set_aside: tuple[SetAside, ...] = ()  # segments that were there and do not count
 
 
 class CachedCount(msgspec.Struct, frozen=True, gc=False):

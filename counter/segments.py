@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from xxhash import xxh3_64_digest
 
-from counter.errors import StoreDamaged
+from counter.errors import SegmentDamaged, StoreDamaged
 from counter.events import Event
 
 # With the longest name (256 bytes), the longest token (64) and 24 bytes of msgpack around them,
@@ -55,3 +55,18 @@ def decode(body: bytes) -> list[Event]:
         return _decoder.decode(packed)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StoreDamaged(f"segment cannot be decoded: {error}") from error
+
+
+def unfolded_events(ref: SegmentRef, body: bytes | None) -> list[Event]:
+    """The events of a segment that is not folded yet, so that its shard cannot go on without it."""
+    where = f"segment {ref.segment_id.hex()} of window {ref.window}, shard {ref.shard}"
+    if body is None:
+        raise StoreDamaged(f"{where} is gone before it was folded: restore it from a backup")
+    try:
+        return decode(body)
+    except StoreDamaged as error:
+        raise SegmentDamaged(
+            f"{where} cannot be read ({error.message}). Its shard waits. Restore it from another "
+            f"replica or a backup, or let it not count: tally quarantine {ref.segment_id.hex()}",
+            segment_id=ref.segment_id,
+        ) from error

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from counter.clock import NS_PER_MS, NS_PER_S
 
+MS_PER_DAY = 86_400_000
 NS_PER_DAY = 86_400 * NS_PER_S
 
 
@@ -43,7 +44,14 @@ class Layout:
         """The last window whose end is at least `grace_ns` ago."""
         return (now_ns - grace_ns) // self.window_ns - 1
 
+    def step_of(self, window: int, step_ms: int) -> int:
+        """Steps are longer slices of time, numbered from 1970 as windows are. A window belongs to
+        the step in which it starts."""
+        return self.start_ns(window) // (step_ms * NS_PER_MS)
+
+    def last_window_of_step(self, step: int, step_ms: int) -> int:
+        return ((step + 1) * step_ms * NS_PER_MS - 1) // self.window_ns
+
     def last_window_of_day(self, window: int) -> int:
         """The last window that starts on the same day: a fold record never goes beyond it."""
-        next_day_ns = (self.start_ns(window) // NS_PER_DAY + 1) * NS_PER_DAY
-        return (next_day_ns - 1) // self.window_ns
+        return self.last_window_of_step(self.step_of(window, MS_PER_DAY), MS_PER_DAY)

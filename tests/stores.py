@@ -17,6 +17,7 @@ from counter.segments import Segment, SegmentRef, encode
 from counter.settings import Platform
 from counter.storage.cassandra import (
     CassandraEventLog,
+    CassandraHistoryStore,
     CassandraLedger,
     CassandraMembership,
     CassandraNamespaceStore,
@@ -27,6 +28,7 @@ from counter.storage.memory import (
     MemoryBestEffortCounters,
     MemoryCountCache,
     MemoryEventLog,
+    MemoryHistoryStore,
     MemoryLedger,
     MemoryMembership,
     MemoryNamespaceStore,
@@ -37,6 +39,7 @@ from counter.storage.ports import (
     CountCache,
     EventLog,
     FoldCommit,
+    HistoryStore,
     Ledger,
     Membership,
     NamespaceStore,
@@ -46,6 +49,7 @@ from counter.storage.sqlite import (
     Database,
     SqliteEventLog,
     SqliteFoldCommit,
+    SqliteHistoryStore,
     SqliteLedger,
     SqliteNamespaceStore,
     SqliteRollupStore,
@@ -58,18 +62,45 @@ from tests.memcached_client import connected
 REGION = "test"
 ENTRIES_MAX = 1_000  # of the bounded stores; small, so that tests reach it
 
+# Of counters, to be told apart.
+NAMES = [
+    "plain",
+    "",
+    " spaces around ",
+    "nul\x00in the middle",
+    "nul\x00in the",
+    "\x00",
+    "quotes ' \" ` ; -- %_",
+    "line\nbreak\r\n\ttab",
+    "ünïcödé",
+    "u\u0308 is not \u00fc",
+    "\u00fc is not u\u0308",
+    "emoji 🎬🍿👩‍👩‍👧",
+    "\U0010ffff\ufffe\uffff",
+    "العربية",
+    "a" * 256,
+    "é" * 128,
+    "🎬" * 64,
+    "Case",
+    "case",
+    "1",
+    "01",
+    "1.0",
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
     event_log: EventLog
     ledger: Ledger
     rollup_store: RollupStore
+    history_store: HistoryStore
     fold_commit: FoldCommit
     count_cache: CountCache
     best_effort_counters: BestEffortCounters
     namespace_store: NamespaceStore
     membership: Membership
-    # Segments and records of some stores expire by themselves instead of being dropped.
+    # Segments, records and history of some stores expire by themselves instead of being dropped.
     expires_by_itself: bool = False
     # Of the count cache and the best_effort counters; None: bounded by bytes, not by number.
     entries_max: int | None = ENTRIES_MAX
@@ -80,11 +111,13 @@ class Stores:
 @asynccontextmanager
 async def memory(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
     ledger, rollup_store = MemoryLedger(clock), MemoryRollupStore()
+    history_store = MemoryHistoryStore()
     yield Stores(
         event_log=MemoryEventLog(ledger),
         ledger=ledger,
         rollup_store=rollup_store,
-        fold_commit=StepwiseFoldCommit(ledger, rollup_store),
+        history_store=history_store,
+        fold_commit=StepwiseFoldCommit(ledger, history_store, rollup_store),
         count_cache=MemoryCountCache(entries_max=ENTRIES_MAX, monotonic_ns=clock.now_ns),
         best_effort_counters=MemoryBestEffortCounters(
             counters_max=ENTRIES_MAX, tokens_max=ENTRIES_MAX, monotonic_ns=clock.now_ns
@@ -111,11 +144,13 @@ async def sqlite(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
 def sqlite_stores(database: Database, clock: Clock) -> Stores:
     ledger = SqliteLedger(database, clock, region=REGION)
     rollup_store = SqliteRollupStore(database, region=REGION)
+    history_store = SqliteHistoryStore(database, region=REGION)
     return Stores(
         event_log=SqliteEventLog(database, clock, region=REGION),
         ledger=ledger,
         rollup_store=rollup_store,
-        fold_commit=SqliteFoldCommit(database, ledger, rollup_store),
+        history_store=history_store,
+        fold_commit=SqliteFoldCommit(database, ledger, history_store, rollup_store),
         count_cache=MemoryCountCache(entries_max=ENTRIES_MAX, monotonic_ns=clock.now_ns),
         best_effort_counters=MemoryBestEffortCounters(
             counters_max=ENTRIES_MAX, tokens_max=ENTRIES_MAX, monotonic_ns=clock.now_ns
@@ -132,12 +167,14 @@ async def cassandra(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
     platform = Platform(region=f"test {secrets.token_hex(8)}", log_retention_s=3_600)
     ledger = CassandraLedger(session, platform, store_clock=clock)
     rollup_store = CassandraRollupStore(session, platform)
+    history_store = CassandraHistoryStore(session, platform)
     async with connected([memcached_server()], prefix=platform.region) as servers:
         yield Stores(
             event_log=CassandraEventLog(session, ledger, clock, platform),
             ledger=ledger,
             rollup_store=rollup_store,
-            fold_commit=StepwiseFoldCommit(ledger, rollup_store),
+            history_store=history_store,
+            fold_commit=StepwiseFoldCommit(ledger, history_store, rollup_store),
             count_cache=MemcachedCountCache(servers, clock=clock),
             best_effort_counters=MemcachedBestEffortCounters(servers),
             namespace_store=CassandraNamespaceStore(session, platform_name=platform.region),

@@ -11,9 +11,9 @@ DOMAIN = "counter.v1"
 # The first class that fits decides, so subclasses come before their parents.
 _CODES: tuple[tuple[type[errors.TallyError], int], ...] = (
     (errors.InvalidRequest, code_pb2.INVALID_ARGUMENT),
-    (errors.NamespaceUnknown, code_pb2.NOT_FOUND),
+    (errors.NotFound, code_pb2.NOT_FOUND),
     (errors.Refused, code_pb2.FAILED_PRECONDITION),
-    (errors.TokenOutOfRange, code_pb2.OUT_OF_RANGE),
+    (errors.OutOfRange, code_pb2.OUT_OF_RANGE),
     (errors.Overloaded, code_pb2.RESOURCE_EXHAUSTED),
     (errors.Unavailable, code_pb2.UNAVAILABLE),
     (errors.StoreDamaged, code_pb2.DATA_LOSS),

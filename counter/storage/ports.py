@@ -7,11 +7,13 @@ unknown: it may have happened, and may even happen later. Every write is therefo
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from counter.errors import TallyError
+from counter.history import Adjustment, HistoryRow
 from counter.namespaces import Snapshot
-from counter.rollups import CachedCount, FoldRecord, Rollup, RollupKey
+from counter.rollups import CachedCount, FoldRecord, Rollup, RollupKey, SetAside
 from counter.segments import Segment, SegmentRef
 from counter.windows import Layout
 
@@ -106,6 +108,14 @@ class Ledger(Protocol):
         """
         ...
 
+    async def set_aside(self, decision: SetAside) -> None:
+        """Keeps an operator's decision for as long as fold records; the first one stays."""
+        ...
+
+    async def set_asides(self, shard: int) -> list[SetAside]:
+        """The decisions on segments of the shard. They take effect in the records that say so."""
+        ...
+
 
 class RollupStore(Protocol):
     async def read(self, keys: Sequence[RollupKey]) -> list[Rollup | None]:
@@ -119,15 +129,82 @@ class RollupStore(Protocol):
         """
         ...
 
+    async def page(
+        self, namespace_id: int, bucket: int, *, prefix: str, after: str, limit: int
+    ) -> list[tuple[str, Rollup]]:
+        """Counters of a bucket by name (as UTF-8 bytes order them), with their rows: the first
+        `limit` that begin with `prefix` and come after `after`."""
+        ...
+
+
+class HistoryKey(NamedTuple):
+    namespace_id: int
+    counter: str
+    step_ms: int
+
+
+class HistoryWrite(NamedTuple):
+    key: HistoryKey
+    row: HistoryRow
+    retention_ms: int
+
+    @property
+    def expires_at_ms(self) -> int:
+        """A row is of use until the step that put an end to it is older than the retention."""
+        return (self.row.until_step + 1) * self.key.step_ms + self.retention_ms
+
+
+class HistoryStore(Protocol):
+    """What became of counters: their states at the end of past steps, and corrections."""
+
+    async def write(
+        self, rows: Sequence[HistoryWrite], adjustments: Sequence[Adjustment] = ()
+    ) -> None:
+        """Writes rows; one that is there is written again unchanged (I3)."""
+        ...
+
+    async def at(self, keys: Sequence[HistoryKey], step: int) -> list[HistoryRow | None]:
+        """For each key the last row of a step up to `step`; None where there is none."""
+        ...
+
+    async def between(
+        self, key: HistoryKey, from_step: int, to_step: int, *, limit: int
+    ) -> list[HistoryRow]:
+        """The first `limit` rows of these steps, both included, in order."""
+        ...
+
+    async def adjustments(
+        self, namespace_id: int, counter: str, from_ns: int, to_ns: int, *, limit: int
+    ) -> list[Adjustment]:
+        """The first `limit` corrections of a range of time, both ends included, in order."""
+        ...
+
+    async def drop_expired(self, now_ns: int) -> int:
+        """Forgets rows that expired: see `HistoryWrite`. Bounded: call until 0.
+
+        A store whose rows expire by themselves has nothing to do here and answers 0.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fold:
+    """A record and everything that it leads to."""
+
+    record: FoldRecord
+    rollups: list[RollupRow]
+    history: list[HistoryWrite] = field(default_factory=list)
+    adjustments: list[Adjustment] = field(default_factory=list)
+
 
 class FoldCommit(Protocol):
-    async def commit(self, record: FoldRecord, rows: Sequence[RollupRow]) -> FoldRecord:
-        """Commits a fold: agrees on the record, then writes its rollups, then the watermark.
+    async def commit(self, fold: Fold, *, rollups_per_batch: int) -> FoldRecord:
+        """Commits a fold: agrees on the record, then writes history, rollups and the watermark.
 
-        `rows` are the rollups that `record` leads to. If the answer is another record than the one
-        given, somebody else decided first, and nothing was written: compute the rows of that one
-        and commit it. A crash on the way leaves a prefix of the three steps; committing the record
-        again completes it.
+        If the answer is another record than the one given, somebody else decided first, and
+        nothing was written: compute the fold of that one and commit it. A crash on the way leaves a
+        prefix of the steps; committing the same fold again completes it. A store that takes rollups
+        in batches gets so many at once.
         """
         ...
 
@@ -188,12 +265,15 @@ class NamespaceStore(Protocol):
 class Membership(Protocol):
     """Which workers are alive. It spreads work and decides nothing: overlap is safe."""
 
-    async def beat(self, member: str, *, ttl_s: int) -> None:
-        """Says that the member is alive; forgotten after `ttl_s` without another beat."""
+    async def beat(self, member: str, report: bytes, *, ttl_s: int) -> None:
+        """Says that the member is alive, and how it is: a report for the others to read.
+
+        Both are forgotten after `ttl_s` without another beat.
+        """
         ...
 
-    async def live(self) -> list[str]:
-        """The members that are alive, sorted."""
+    async def live(self) -> list[tuple[str, bytes]]:
+        """The members that are alive, sorted, with what each said last; empty: nothing."""
         ...
 
     async def leave(self, member: str) -> None: ...

@@ -56,6 +56,7 @@ class _StrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Strategy.Val
     STRATEGY_BEST_EFFORT: _Strategy.ValueType  # 1
     STRATEGY_EVENTUAL: _Strategy.ValueType  # 2
     STRATEGY_ACCURATE: _Strategy.ValueType  # 3
+    STRATEGY_ROLLING_WINDOW: _Strategy.ValueType  # 4
 
 class Strategy(_Strategy, metaclass=_StrategyEnumTypeWrapper): ...
 
@@ -63,6 +64,7 @@ STRATEGY_UNSPECIFIED: Strategy.ValueType  # 0
 STRATEGY_BEST_EFFORT: Strategy.ValueType  # 1
 STRATEGY_EVENTUAL: Strategy.ValueType  # 2
 STRATEGY_ACCURATE: Strategy.ValueType  # 3
+STRATEGY_ROLLING_WINDOW: Strategy.ValueType  # 4
 Global___Strategy: _TypeAlias = Strategy  # noqa: Y015
 
 class _Source:
@@ -80,6 +82,8 @@ class _SourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Source.ValueTy
     """The rollup store."""
     SOURCE_ROLLUP_AND_TAIL: _Source.ValueType  # 4
     """The rollup and the events that are not folded yet."""
+    SOURCE_HISTORY: _Source.ValueType  # 5
+    """The history: the state at the end of a past step."""
 
 class Source(_Source, metaclass=_SourceEnumTypeWrapper):
     """Where an answer came from."""
@@ -93,7 +97,28 @@ SOURCE_ROLLUP: Source.ValueType  # 3
 """The rollup store."""
 SOURCE_ROLLUP_AND_TAIL: Source.ValueType  # 4
 """The rollup and the events that are not folded yet."""
+SOURCE_HISTORY: Source.ValueType  # 5
+"""The history: the state at the end of a past step."""
 Global___Source: _TypeAlias = Source  # noqa: Y015
+
+class _RankBy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RankByEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RankBy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RANK_BY_UNSPECIFIED: _RankBy.ValueType  # 0
+    """The same as by count."""
+    RANK_BY_COUNT: _RankBy.ValueType  # 1
+    RANK_BY_GROWTH: _RankBy.ValueType  # 2
+
+class RankBy(_RankBy, metaclass=_RankByEnumTypeWrapper): ...
+
+RANK_BY_UNSPECIFIED: RankBy.ValueType  # 0
+"""The same as by count."""
+RANK_BY_COUNT: RankBy.ValueType  # 1
+RANK_BY_GROWTH: RankBy.ValueType  # 2
+Global___RankBy: _TypeAlias = RankBy  # noqa: Y015
 
 @_typing.final
 class IdempotencyToken(_message.Message):
@@ -630,6 +655,8 @@ class CountValue(_message.Message):
     STRATEGY_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     SATURATED_FIELD_NUMBER: _builtins.int
+    WINDOW_START_FIELD_NUMBER: _builtins.int
+    RATE_PER_S_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Clamped to int64; the exact sum is kept."""
     epoch: _builtins.int
@@ -638,6 +665,8 @@ class CountValue(_message.Message):
     source: Global___Source.ValueType
     saturated: _builtins.bool
     """True if count was clamped."""
+    rate_per_s: _builtins.float
+    """rolling_window only: count by the seconds from window_start to now."""
     @_builtins.property
     def complete_through(self) -> _timestamp_pb2.Timestamp:
         """The answer counts every event with a time up to here. Absent: freshness is unknown."""
@@ -645,6 +674,12 @@ class CountValue(_message.Message):
     @_builtins.property
     def cleared_at(self) -> _timestamp_pb2.Timestamp:
         """When it was last cleared; absent if never."""
+
+    @_builtins.property
+    def window_start(self) -> _timestamp_pb2.Timestamp:
+        """rolling_window only: the count holds the events from here on. Later than `length` ago when
+        what came before is not known, because the namespace had another strategy then.
+        """
 
     def __init__(
         self,
@@ -656,11 +691,475 @@ class CountValue(_message.Message):
         strategy: Global___Strategy.ValueType = ...,
         source: Global___Source.ValueType = ...,
         saturated: _builtins.bool = ...,
+        window_start: _timestamp_pb2.Timestamp | None = ...,
+        rate_per_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cleared_at", b"cleared_at", "complete_through", b"complete_through"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cleared_at", b"cleared_at", "complete_through", b"complete_through", "window_start", b"window_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cleared_at", b"cleared_at", "complete_through", b"complete_through", "count", b"count", "epoch", b"epoch", "saturated", b"saturated", "source", b"source", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cleared_at", b"cleared_at", "complete_through", b"complete_through", "count", b"count", "epoch", b"epoch", "rate_per_s", b"rate_per_s", "saturated", b"saturated", "source", b"source", "strategy", b"strategy", "window_start", b"window_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CountValue: _TypeAlias = CountValue  # noqa: Y015
+
+@_typing.final
+class GetCountAtRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    COUNTER_NAME_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    counter_name: _builtins.str
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """Not in the future, and within the longest retention of the namespace's history."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        counter_name: _builtins.str = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter_name", b"counter_name", "namespace", b"namespace", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCountAtRequest: _TypeAlias = GetCountAtRequest  # noqa: Y015
+
+@_typing.final
+class GetCountAtResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def value(self) -> Global___CountValue:
+        """complete_through is the time that the value is exact for: `time`, or what comes next before it."""
+
+    @_builtins.property
+    def resolution(self) -> _duration_pb2.Duration:
+        """The step of the history that answered; absent when the answer is exact to the window."""
+
+    def __init__(
+        self,
+        *,
+        value: Global___CountValue | None = ...,
+        resolution: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resolution", b"resolution", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resolution", b"resolution", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCountAtResponse: _TypeAlias = GetCountAtResponse  # noqa: Y015
+
+@_typing.final
+class GetCountHistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    COUNTER_NAME_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    counter_name: _builtins.str
+    @_builtins.property
+    def start(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def end(self) -> _timestamp_pb2.Timestamp:
+        """Absent: now."""
+
+    @_builtins.property
+    def step(self) -> _duration_pb2.Duration:
+        """A multiple of a kept step. Absent: the finest step that covers the range."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        counter_name: _builtins.str = ...,
+        start: _timestamp_pb2.Timestamp | None = ...,
+        end: _timestamp_pb2.Timestamp | None = ...,
+        step: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "start", b"start", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter_name", b"counter_name", "end", b"end", "namespace", b"namespace", "start", b"start", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCountHistoryRequest: _TypeAlias = GetCountHistoryRequest  # noqa: Y015
+
+@_typing.final
+class GetCountHistoryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POINTS_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
+    COMPLETE_THROUGH_FIELD_NUMBER: _builtins.int
+    ADJUSTMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def points(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryPoint]:
+        """One for each step that touches the range, also where nothing changed; at most 10,000."""
+
+    @_builtins.property
+    def step(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def resolution(self) -> _duration_pb2.Duration:
+        """The kept step that the answer was made from: the same, or a finer one."""
+
+    @_builtins.property
+    def complete_through(self) -> _timestamp_pb2.Timestamp:
+        """The last point may be of a step that is not over; it counts every event up to here."""
+
+    @_builtins.property
+    def adjustments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adjustment]:
+        """Corrections within the range, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        points: _abc.Iterable[Global___HistoryPoint] | None = ...,
+        step: _duration_pb2.Duration | None = ...,
+        resolution: _duration_pb2.Duration | None = ...,
+        complete_through: _timestamp_pb2.Timestamp | None = ...,
+        adjustments: _abc.Iterable[Global___Adjustment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["complete_through", b"complete_through", "resolution", b"resolution", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjustments", b"adjustments", "complete_through", b"complete_through", "points", b"points", "resolution", b"resolution", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCountHistoryResponse: _TypeAlias = GetCountHistoryResponse  # noqa: Y015
+
+@_typing.final
+class HistoryPoint(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SATURATED_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    delta: _builtins.int
+    """What was added in the step, whether or not the counter was cleared in it."""
+    count: _builtins.int
+    """The count at the end of the step."""
+    epoch: _builtins.int
+    saturated: _builtins.bool
+    """True if delta or count was clamped to int64."""
+    known: _builtins.bool
+    """False where the history does not reach: delta and count are not known then."""
+    @_builtins.property
+    def start(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        start: _timestamp_pb2.Timestamp | None = ...,
+        delta: _builtins.int = ...,
+        count: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        saturated: _builtins.bool = ...,
+        known: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "delta", b"delta", "epoch", b"epoch", "known", b"known", "saturated", b"saturated", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryPoint: _TypeAlias = HistoryPoint  # noqa: Y015
+
+@_typing.final
+class Adjustment(_message.Message):
+    """A correction by an operator, after an audit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    delta: _builtins.int
+    author: _builtins.str
+    reason: _builtins.str
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        delta: _builtins.int = ...,
+        author: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "delta", b"delta", "reason", b"reason", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Adjustment: _TypeAlias = Adjustment  # noqa: Y015
+
+@_typing.final
+class ListCountersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    prefix: _builtins.str
+    """Names that begin like this; empty: all."""
+    page_size: _builtins.int
+    """1 to 1,000; 0 is 100."""
+    page_token: _builtins.str
+    """From the last answer; empty: from the beginning."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        prefix: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "page_size", b"page_size", "page_token", b"page_token", "prefix", b"prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCountersRequest: _TypeAlias = ListCountersRequest  # noqa: Y015
+
+@_typing.final
+class ListCountersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    COMPLETE_THROUGH_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty: this was the last page."""
+    @_builtins.property
+    def counters(self) -> _containers.RepeatedCompositeFieldContainer[Global___CounterEntry]:
+        """By name. A counter is listed from its first fold on."""
+
+    @_builtins.property
+    def complete_through(self) -> _timestamp_pb2.Timestamp:
+        """Every counter with an event up to here is listed, if its turn has come."""
+
+    def __init__(
+        self,
+        *,
+        counters: _abc.Iterable[Global___CounterEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+        complete_through: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["complete_through", b"complete_through"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_through", b"complete_through", "counters", b"counters", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCountersResponse: _TypeAlias = ListCountersResponse  # noqa: Y015
+
+@_typing.final
+class CounterEntry(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTER_NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    counter_name: _builtins.str
+    @_builtins.property
+    def value(self) -> Global___CountValue: ...
+    def __init__(
+        self,
+        *,
+        counter_name: _builtins.str = ...,
+        value: Global___CountValue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter_name", b"counter_name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CounterEntry: _TypeAlias = CounterEntry  # noqa: Y015
+
+@_typing.final
+class TopCountersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    RANK_BY_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    limit: _builtins.int
+    """1 to 1,000; 0 is 10."""
+    prefix: _builtins.str
+    """Names that begin like this; empty: all."""
+    rank_by: Global___RankBy.ValueType
+    @_builtins.property
+    def period(self) -> _duration_pb2.Duration:
+        """For growth: over the time from this long ago to complete_through. Needs the namespace's history."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        prefix: _builtins.str = ...,
+        rank_by: Global___RankBy.ValueType = ...,
+        period: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["period", b"period"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "namespace", b"namespace", "period", b"period", "prefix", b"prefix", "rank_by", b"rank_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopCountersRequest: _TypeAlias = TopCountersRequest  # noqa: Y015
+
+@_typing.final
+class TopCountersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    COMPLETE_THROUGH_FIELD_NUMBER: _builtins.int
+    GROWTH_FROM_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
+    COUNTERS_SEEN_FIELD_NUMBER: _builtins.int
+    counters_seen: _builtins.int
+    """How many counters were looked at."""
+    @_builtins.property
+    def counters(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankedCounter]:
+        """The highest first; equal ones by name."""
+
+    @_builtins.property
+    def complete_through(self) -> _timestamp_pb2.Timestamp:
+        """The ranking counts every event up to here."""
+
+    @_builtins.property
+    def growth_from(self) -> _timestamp_pb2.Timestamp:
+        """By growth: from when on."""
+
+    @_builtins.property
+    def resolution(self) -> _duration_pb2.Duration:
+        """By growth: the step of the history that was used."""
+
+    def __init__(
+        self,
+        *,
+        counters: _abc.Iterable[Global___RankedCounter] | None = ...,
+        complete_through: _timestamp_pb2.Timestamp | None = ...,
+        growth_from: _timestamp_pb2.Timestamp | None = ...,
+        resolution: _duration_pb2.Duration | None = ...,
+        counters_seen: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["complete_through", b"complete_through", "growth_from", b"growth_from", "resolution", b"resolution"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_through", b"complete_through", "counters", b"counters", "counters_seen", b"counters_seen", "growth_from", b"growth_from", "resolution", b"resolution"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopCountersResponse: _TypeAlias = TopCountersResponse  # noqa: Y015
+
+@_typing.final
+class RankedCounter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTER_NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    GROWTH_FIELD_NUMBER: _builtins.int
+    counter_name: _builtins.str
+    growth: _builtins.int
+    """What was added since growth_from; clears do not make it smaller."""
+    @_builtins.property
+    def value(self) -> Global___CountValue: ...
+    def __init__(
+        self,
+        *,
+        counter_name: _builtins.str = ...,
+        value: Global___CountValue | None = ...,
+        growth: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter_name", b"counter_name", "growth", b"growth", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankedCounter: _TypeAlias = RankedCounter  # noqa: Y015
+
+@_typing.final
+class AdjustCountRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    COUNTER_NAME_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_TOKEN_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    counter_name: _builtins.str
+    delta: _builtins.int
+    """Not 0; max_delta does not apply."""
+    author: _builtins.str
+    """Who does this, 1 to 100 characters."""
+    reason: _builtins.str
+    """Why, 1 to 500 characters."""
+    @_builtins.property
+    def idempotency_token(self) -> Global___IdempotencyToken: ...
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        counter_name: _builtins.str = ...,
+        delta: _builtins.int = ...,
+        idempotency_token: Global___IdempotencyToken | None = ...,
+        author: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idempotency_token", b"idempotency_token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "counter_name", b"counter_name", "delta", b"delta", "idempotency_token", b"idempotency_token", "namespace", b"namespace", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdjustCountRequest: _TypeAlias = AdjustCountRequest  # noqa: Y015
+
+@_typing.final
+class AdjustCountResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDEMPOTENCY_TOKEN_FIELD_NUMBER: _builtins.int
+    DUPLICATE_FIELD_NUMBER: _builtins.int
+    duplicate: _builtins.bool
+    @_builtins.property
+    def idempotency_token(self) -> Global___IdempotencyToken: ...
+    def __init__(
+        self,
+        *,
+        idempotency_token: Global___IdempotencyToken | None = ...,
+        duplicate: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idempotency_token", b"idempotency_token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "idempotency_token", b"idempotency_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdjustCountResponse: _TypeAlias = AdjustCountResponse  # noqa: Y015

@@ -79,6 +79,31 @@ class CounterServiceStub:
                 request_serializer=counter_dot_v1_dot_counter__service__pb2.GetTokenStatusRequest.SerializeToString,
                 response_deserializer=counter_dot_v1_dot_counter__service__pb2.GetTokenStatusResponse.FromString,
                 _registered_method=True)
+        self.GetCountAt = channel.unary_unary(
+                '/counter.v1.CounterService/GetCountAt',
+                request_serializer=counter_dot_v1_dot_counter__service__pb2.GetCountAtRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_counter__service__pb2.GetCountAtResponse.FromString,
+                _registered_method=True)
+        self.GetCountHistory = channel.unary_unary(
+                '/counter.v1.CounterService/GetCountHistory',
+                request_serializer=counter_dot_v1_dot_counter__service__pb2.GetCountHistoryRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_counter__service__pb2.GetCountHistoryResponse.FromString,
+                _registered_method=True)
+        self.ListCounters = channel.unary_unary(
+                '/counter.v1.CounterService/ListCounters',
+                request_serializer=counter_dot_v1_dot_counter__service__pb2.ListCountersRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_counter__service__pb2.ListCountersResponse.FromString,
+                _registered_method=True)
+        self.TopCounters = channel.unary_unary(
+                '/counter.v1.CounterService/TopCounters',
+                request_serializer=counter_dot_v1_dot_counter__service__pb2.TopCountersRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_counter__service__pb2.TopCountersResponse.FromString,
+                _registered_method=True)
+        self.AdjustCount = channel.unary_unary(
+                '/counter.v1.CounterService/AdjustCount',
+                request_serializer=counter_dot_v1_dot_counter__service__pb2.AdjustCountRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_counter__service__pb2.AdjustCountResponse.FromString,
+                _registered_method=True)
 
 
 class CounterServiceServicer:
@@ -145,6 +170,41 @@ class CounterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetCountAt(self, request, context):
+        """The count as of a past time, as near before it as the namespace's history allows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCountHistory(self, request, context):
+        """What was added in each step of a range of time, and the running count.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCounters(self, request, context):
+        """The counters of a namespace by name, in pages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TopCounters(self, request, context):
+        """The counters with the highest count or the largest growth.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdjustCount(self, request, context):
+        """Corrects a count that an audit found wrong. Who did it and why stays in the history.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CounterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -187,6 +247,31 @@ def add_CounterServiceServicer_to_server(servicer, server):
                     servicer.GetTokenStatus,
                     request_deserializer=counter_dot_v1_dot_counter__service__pb2.GetTokenStatusRequest.FromString,
                     response_serializer=counter_dot_v1_dot_counter__service__pb2.GetTokenStatusResponse.SerializeToString,
+            ),
+            'GetCountAt': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCountAt,
+                    request_deserializer=counter_dot_v1_dot_counter__service__pb2.GetCountAtRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_counter__service__pb2.GetCountAtResponse.SerializeToString,
+            ),
+            'GetCountHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCountHistory,
+                    request_deserializer=counter_dot_v1_dot_counter__service__pb2.GetCountHistoryRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_counter__service__pb2.GetCountHistoryResponse.SerializeToString,
+            ),
+            'ListCounters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCounters,
+                    request_deserializer=counter_dot_v1_dot_counter__service__pb2.ListCountersRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_counter__service__pb2.ListCountersResponse.SerializeToString,
+            ),
+            'TopCounters': grpc.unary_unary_rpc_method_handler(
+                    servicer.TopCounters,
+                    request_deserializer=counter_dot_v1_dot_counter__service__pb2.TopCountersRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_counter__service__pb2.TopCountersResponse.SerializeToString,
+            ),
+            'AdjustCount': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdjustCount,
+                    request_deserializer=counter_dot_v1_dot_counter__service__pb2.AdjustCountRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_counter__service__pb2.AdjustCountResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -410,6 +495,141 @@ class CounterService:
             '/counter.v1.CounterService/GetTokenStatus',
             counter_dot_v1_dot_counter__service__pb2.GetTokenStatusRequest.SerializeToString,
             counter_dot_v1_dot_counter__service__pb2.GetTokenStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCountAt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.CounterService/GetCountAt',
+            counter_dot_v1_dot_counter__service__pb2.GetCountAtRequest.SerializeToString,
+            counter_dot_v1_dot_counter__service__pb2.GetCountAtResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCountHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.CounterService/GetCountHistory',
+            counter_dot_v1_dot_counter__service__pb2.GetCountHistoryRequest.SerializeToString,
+            counter_dot_v1_dot_counter__service__pb2.GetCountHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCounters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.CounterService/ListCounters',
+            counter_dot_v1_dot_counter__service__pb2.ListCountersRequest.SerializeToString,
+            counter_dot_v1_dot_counter__service__pb2.ListCountersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TopCounters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.CounterService/TopCounters',
+            counter_dot_v1_dot_counter__service__pb2.TopCountersRequest.SerializeToString,
+            counter_dot_v1_dot_counter__service__pb2.TopCountersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdjustCount(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.CounterService/AdjustCount',
+            counter_dot_v1_dot_counter__service__pb2.AdjustCountRequest.SerializeToString,
+            counter_dot_v1_dot_counter__service__pb2.AdjustCountResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,16 @@ class CounterServiceStub:
     """Batches of adds in flight on one stream. Not built yet: answers UNIMPLEMENTED."""
     GetTokenStatus: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.GetTokenStatusRequest, _counter_service_pb2.GetTokenStatusResponse]
     """Tells what became of a token."""
+    GetCountAt: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.GetCountAtRequest, _counter_service_pb2.GetCountAtResponse]
+    """The count as of a past time, as near before it as the namespace's history allows."""
+    GetCountHistory: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.GetCountHistoryRequest, _counter_service_pb2.GetCountHistoryResponse]
+    """What was added in each step of a range of time, and the running count."""
+    ListCounters: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.ListCountersRequest, _counter_service_pb2.ListCountersResponse]
+    """The counters of a namespace by name, in pages."""
+    TopCounters: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.TopCountersRequest, _counter_service_pb2.TopCountersResponse]
+    """The counters with the highest count or the largest growth."""
+    AdjustCount: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.AdjustCountRequest, _counter_service_pb2.AdjustCountResponse]
+    """Corrects a count that an audit found wrong. Who did it and why stays in the history."""
 
 @_typing.type_check_only
 class CounterServiceAsyncStub(CounterServiceStub):
@@ -81,6 +91,16 @@ class CounterServiceAsyncStub(CounterServiceStub):
     """Batches of adds in flight on one stream. Not built yet: answers UNIMPLEMENTED."""
     GetTokenStatus: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.GetTokenStatusRequest, _counter_service_pb2.GetTokenStatusResponse]  # type: ignore[assignment]
     """Tells what became of a token."""
+    GetCountAt: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.GetCountAtRequest, _counter_service_pb2.GetCountAtResponse]  # type: ignore[assignment]
+    """The count as of a past time, as near before it as the namespace's history allows."""
+    GetCountHistory: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.GetCountHistoryRequest, _counter_service_pb2.GetCountHistoryResponse]  # type: ignore[assignment]
+    """What was added in each step of a range of time, and the running count."""
+    ListCounters: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.ListCountersRequest, _counter_service_pb2.ListCountersResponse]  # type: ignore[assignment]
+    """The counters of a namespace by name, in pages."""
+    TopCounters: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.TopCountersRequest, _counter_service_pb2.TopCountersResponse]  # type: ignore[assignment]
+    """The counters with the highest count or the largest growth."""
+    AdjustCount: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.AdjustCountRequest, _counter_service_pb2.AdjustCountResponse]  # type: ignore[assignment]
+    """Corrects a count that an audit found wrong. Who did it and why stays in the history."""
 
 class CounterServiceServicer(metaclass=_abc_1.ABCMeta):
     """CounterService adds to, reads and clears counters.
@@ -153,5 +173,45 @@ class CounterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_counter_service_pb2.GetTokenStatusResponse, _abc.Awaitable[_counter_service_pb2.GetTokenStatusResponse]]:
         """Tells what became of a token."""
+
+    @_abc_1.abstractmethod
+    def GetCountAt(
+        self,
+        request: _counter_service_pb2.GetCountAtRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_counter_service_pb2.GetCountAtResponse, _abc.Awaitable[_counter_service_pb2.GetCountAtResponse]]:
+        """The count as of a past time, as near before it as the namespace's history allows."""
+
+    @_abc_1.abstractmethod
+    def GetCountHistory(
+        self,
+        request: _counter_service_pb2.GetCountHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_counter_service_pb2.GetCountHistoryResponse, _abc.Awaitable[_counter_service_pb2.GetCountHistoryResponse]]:
+        """What was added in each step of a range of time, and the running count."""
+
+    @_abc_1.abstractmethod
+    def ListCounters(
+        self,
+        request: _counter_service_pb2.ListCountersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_counter_service_pb2.ListCountersResponse, _abc.Awaitable[_counter_service_pb2.ListCountersResponse]]:
+        """The counters of a namespace by name, in pages."""
+
+    @_abc_1.abstractmethod
+    def TopCounters(
+        self,
+        request: _counter_service_pb2.TopCountersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_counter_service_pb2.TopCountersResponse, _abc.Awaitable[_counter_service_pb2.TopCountersResponse]]:
+        """The counters with the highest count or the largest growth."""
+
+    @_abc_1.abstractmethod
+    def AdjustCount(
+        self,
+        request: _counter_service_pb2.AdjustCountRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_counter_service_pb2.AdjustCountResponse, _abc.Awaitable[_counter_service_pb2.AdjustCountResponse]]:
+        """Corrects a count that an audit found wrong. Who did it and why stays in the history."""
 
 def add_CounterServiceServicer_to_server(servicer: CounterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

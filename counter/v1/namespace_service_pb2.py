@@ -27,35 +27,39 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"counter/v1/namespace_service.proto\x12\ncounter.v1\x1a counter/v1/counter_service.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x02\n\tNamespace\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x03\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12&\n\x08strategy\x18\x05 \x01(\x0e\x32\x14.counter.v1.Strategy\x12,\n\x0b\x63\x61rdinality\x18\x06 \x01(\x0e\x32\x17.counter.v1.Cardinality\x12\x11\n\tmax_delta\x18\x07 \x01(\x03\x12(\n\x05\x63\x61\x63he\x18\x08 \x01(\x0b\x32\x19.counter.v1.CacheSettings\x12-\n\ndedupe_ttl\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\"e\n\rCacheSettings\x12&\n\x03ttl\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tlocal_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x17\n\x15ListNamespacesRequest\"\x84\x01\n\x16ListNamespacesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12.\n\napplied_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\nnamespaces\x18\x03 \x03(\x0b\x32\x15.counter.v1.Namespace\"(\n\x13GetNamespaceRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"Q\n\x14GetNamespaceResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\tnamespace\x18\x02 \x01(\x0b\x32\x15.counter.v1.Namespace\".\n\rNamespaceFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"E\n\x19ValidateNamespacesRequest\x12(\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x19.counter.v1.NamespaceFile\"C\n\x1aValidateNamespacesResponse\x12%\n\x08mistakes\x18\x01 \x03(\x0b\x32\x13.counter.v1.Mistake\"c\n\x07Mistake\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\x05\x12\x0e\n\x06\x63olumn\x18\x03 \x01(\x05\x12\r\n\x05\x66ield\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0c\n\x04hint\x18\x06 \x01(\t*m\n\x0b\x43\x61rdinality\x12\x1b\n\x17\x43\x41RDINALITY_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43\x41RDINALITY_LOW\x10\x01\x12\x16\n\x12\x43\x41RDINALITY_MEDIUM\x10\x02\x12\x14\n\x10\x43\x41RDINALITY_HIGH\x10\x03\x32\xa3\x02\n\x10NamespaceService\x12W\n\x0eListNamespaces\x12!.counter.v1.ListNamespacesRequest\x1a\".counter.v1.ListNamespacesResponse\x12Q\n\x0cGetNamespace\x12\x1f.counter.v1.GetNamespaceRequest\x1a .counter.v1.GetNamespaceResponse\x12\x63\n\x12ValidateNamespaces\x12%.counter.v1.ValidateNamespacesRequest\x1a&.counter.v1.ValidateNamespacesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"counter/v1/namespace_service.proto\x12\ncounter.v1\x1a counter/v1/counter_service.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\x02\n\tNamespace\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x03\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12&\n\x08strategy\x18\x05 \x01(\x0e\x32\x14.counter.v1.Strategy\x12,\n\x0b\x63\x61rdinality\x18\x06 \x01(\x0e\x32\x17.counter.v1.Cardinality\x12\x11\n\tmax_delta\x18\x07 \x01(\x03\x12(\n\x05\x63\x61\x63he\x18\x08 \x01(\x0b\x32\x19.counter.v1.CacheSettings\x12-\n\ndedupe_ttl\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x07history\x18\n \x03(\x0b\x32\x17.counter.v1.HistoryStep\x12\x39\n\x0erolling_window\x18\x0b \x01(\x0b\x32!.counter.v1.RollingWindowSettings\"d\n\x0bHistoryStep\x12\'\n\x04step\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tretention\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"B\n\x15RollingWindowSettings\x12)\n\x06length\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"e\n\rCacheSettings\x12&\n\x03ttl\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tlocal_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x17\n\x15ListNamespacesRequest\"\x84\x01\n\x16ListNamespacesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12.\n\napplied_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\nnamespaces\x18\x03 \x03(\x0b\x32\x15.counter.v1.Namespace\"(\n\x13GetNamespaceRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"Q\n\x14GetNamespaceResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\tnamespace\x18\x02 \x01(\x0b\x32\x15.counter.v1.Namespace\".\n\rNamespaceFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"E\n\x19ValidateNamespacesRequest\x12(\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x19.counter.v1.NamespaceFile\"C\n\x1aValidateNamespacesResponse\x12%\n\x08mistakes\x18\x01 \x03(\x0b\x32\x13.counter.v1.Mistake\"c\n\x07Mistake\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\x05\x12\x0e\n\x06\x63olumn\x18\x03 \x01(\x05\x12\r\n\x05\x66ield\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0c\n\x04hint\x18\x06 \x01(\t*m\n\x0b\x43\x61rdinality\x12\x1b\n\x17\x43\x41RDINALITY_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43\x41RDINALITY_LOW\x10\x01\x12\x16\n\x12\x43\x41RDINALITY_MEDIUM\x10\x02\x12\x14\n\x10\x43\x41RDINALITY_HIGH\x10\x03\x32\xa3\x02\n\x10NamespaceService\x12W\n\x0eListNamespaces\x12!.counter.v1.ListNamespacesRequest\x1a\".counter.v1.ListNamespacesResponse\x12Q\n\x0cGetNamespace\x12\x1f.counter.v1.GetNamespaceRequest\x1a .counter.v1.GetNamespaceResponse\x12\x63\n\x12ValidateNamespaces\x12%.counter.v1.ValidateNamespacesRequest\x1a&.counter.v1.ValidateNamespacesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'counter.v1.namespace_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CARDINALITY']._serialized_start=1096
-  _globals['_CARDINALITY']._serialized_end=1205
+  _globals['_CARDINALITY']._serialized_start=1367
+  _globals['_CARDINALITY']._serialized_end=1476
   _globals['_NAMESPACE']._serialized_start=150
-  _globals['_NAMESPACE']._serialized_end=417
-  _globals['_CACHESETTINGS']._serialized_start=419
-  _globals['_CACHESETTINGS']._serialized_end=520
-  _globals['_LISTNAMESPACESREQUEST']._serialized_start=522
-  _globals['_LISTNAMESPACESREQUEST']._serialized_end=545
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=548
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=680
-  _globals['_GETNAMESPACEREQUEST']._serialized_start=682
-  _globals['_GETNAMESPACEREQUEST']._serialized_end=722
-  _globals['_GETNAMESPACERESPONSE']._serialized_start=724
-  _globals['_GETNAMESPACERESPONSE']._serialized_end=805
-  _globals['_NAMESPACEFILE']._serialized_start=807
-  _globals['_NAMESPACEFILE']._serialized_end=853
-  _globals['_VALIDATENAMESPACESREQUEST']._serialized_start=855
-  _globals['_VALIDATENAMESPACESREQUEST']._serialized_end=924
-  _globals['_VALIDATENAMESPACESRESPONSE']._serialized_start=926
-  _globals['_VALIDATENAMESPACESRESPONSE']._serialized_end=993
-  _globals['_MISTAKE']._serialized_start=995
-  _globals['_MISTAKE']._serialized_end=1094
-  _globals['_NAMESPACESERVICE']._serialized_start=1208
-  _globals['_NAMESPACESERVICE']._serialized_end=1499
+  _globals['_NAMESPACE']._serialized_end=518
+  _globals['_HISTORYSTEP']._serialized_start=520
+  _globals['_HISTORYSTEP']._serialized_end=620
+  _globals['_ROLLINGWINDOWSETTINGS']._serialized_start=622
+  _globals['_ROLLINGWINDOWSETTINGS']._serialized_end=688
+  _globals['_CACHESETTINGS']._serialized_start=690
+  _globals['_CACHESETTINGS']._serialized_end=791
+  _globals['_LISTNAMESPACESREQUEST']._serialized_start=793
+  _globals['_LISTNAMESPACESREQUEST']._serialized_end=816
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=819
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=951
+  _globals['_GETNAMESPACEREQUEST']._serialized_start=953
+  _globals['_GETNAMESPACEREQUEST']._serialized_end=993
+  _globals['_GETNAMESPACERESPONSE']._serialized_start=995
+  _globals['_GETNAMESPACERESPONSE']._serialized_end=1076
+  _globals['_NAMESPACEFILE']._serialized_start=1078
+  _globals['_NAMESPACEFILE']._serialized_end=1124
+  _globals['_VALIDATENAMESPACESREQUEST']._serialized_start=1126
+  _globals['_VALIDATENAMESPACESREQUEST']._serialized_end=1195
+  _globals['_VALIDATENAMESPACESRESPONSE']._serialized_start=1197
+  _globals['_VALIDATENAMESPACESRESPONSE']._serialized_end=1264
+  _globals['_MISTAKE']._serialized_start=1266
+  _globals['_MISTAKE']._serialized_end=1365
+  _globals['_NAMESPACESERVICE']._serialized_start=1479
+  _globals['_NAMESPACESERVICE']._serialized_end=1770
 # @@protoc_insertion_point(module_scope)

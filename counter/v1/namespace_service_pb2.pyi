@@ -54,6 +54,8 @@ class Namespace(_message.Message):
     MAX_DELTA_FIELD_NUMBER: _builtins.int
     CACHE_FIELD_NUMBER: _builtins.int
     DEDUPE_TTL_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    ROLLING_WINDOW_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.int
     """Given at creation and never reused."""
@@ -68,6 +70,14 @@ class Namespace(_message.Message):
     def dedupe_ttl(self) -> _duration_pb2.Duration:
         """How long best_effort remembers tokens; absent: it does not."""
 
+    @_builtins.property
+    def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryStep]:
+        """Finest first; empty: no history is kept."""
+
+    @_builtins.property
+    def rolling_window(self) -> Global___RollingWindowSettings:
+        """Set with strategy rolling_window."""
+
     def __init__(
         self,
         *,
@@ -80,14 +90,60 @@ class Namespace(_message.Message):
         max_delta: _builtins.int = ...,
         cache: Global___CacheSettings | None = ...,
         dedupe_ttl: _duration_pb2.Duration | None = ...,
+        history: _abc.Iterable[Global___HistoryStep] | None = ...,
+        rolling_window: Global___RollingWindowSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dedupe_ttl", b"dedupe_ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dedupe_ttl", b"dedupe_ttl", "rolling_window", b"rolling_window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "cardinality", b"cardinality", "dedupe_ttl", b"dedupe_ttl", "description", b"description", "id", b"id", "max_delta", b"max_delta", "name", b"name", "owner", b"owner", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "cardinality", b"cardinality", "dedupe_ttl", b"dedupe_ttl", "description", b"description", "history", b"history", "id", b"id", "max_delta", b"max_delta", "name", b"name", "owner", b"owner", "rolling_window", b"rolling_window", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Namespace: _TypeAlias = Namespace  # noqa: Y015
+
+@_typing.final
+class HistoryStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def step(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def retention(self) -> _duration_pb2.Duration: ...
+    def __init__(
+        self,
+        *,
+        step: _duration_pb2.Duration | None = ...,
+        retention: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryStep: _TypeAlias = HistoryStep  # noqa: Y015
+
+@_typing.final
+class RollingWindowSettings(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LENGTH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def length(self) -> _duration_pb2.Duration: ...
+    def __init__(
+        self,
+        *,
+        length: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["length", b"length"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollingWindowSettings: _TypeAlias = RollingWindowSettings  # noqa: Y015
 
 @_typing.final
 class CacheSettings(_message.Message):

@@ -22,23 +22,50 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from counter.v1 import counter_service_pb2 as counter_dot_v1_dot_counter__service__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ounter/v1/rollup_service.proto\x12\ncounter.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x18\n\x16GetRollupStatusRequest\"\xf6\x01\n\x17GetRollupStatusResponse\x12\x0e\n\x06region\x18\x01 \x01(\t\x12)\n\x06window\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0e\x63losed_through\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x66olded_through\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06shards\x18\x05 \x03(\x0b\x32\x17.counter.v1.ShardStatus\x12\x0f\n\x07problem\x18\x06 \x01(\t\"\x8d\x02\n\x0bShardStatus\x12\r\n\x05shard\x18\x01 \x01(\x05\x12-\n\twatermark\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x03lag\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rfolded_events\x18\x04 \x01(\x03\x12\x18\n\x10\x64uplicate_events\x18\x05 \x01(\x03\x12\x1a\n\x12\x63onflicting_events\x18\x06 \x01(\x03\x12\x18\n\x10last_pass_events\x18\x07 \x01(\x03\x12\x31\n\x0elast_pass_time\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration2k\n\rRollupService\x12Z\n\x0fGetRollupStatus\x12\".counter.v1.GetRollupStatusRequest\x1a#.counter.v1.GetRollupStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ounter/v1/rollup_service.proto\x12\ncounter.v1\x1a counter/v1/counter_service.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x18\n\x16GetRollupStatusRequest\"\xa1\x02\n\x17GetRollupStatusResponse\x12\x0e\n\x06region\x18\x01 \x01(\t\x12)\n\x06window\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0e\x63losed_through\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x66olded_through\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06shards\x18\x05 \x03(\x0b\x32\x17.counter.v1.ShardStatus\x12\x0f\n\x07problem\x18\x06 \x01(\t\x12)\n\x07workers\x18\x07 \x03(\x0b\x32\x18.counter.v1.WorkerStatus\"[\n\x0cWorkerStatus\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0e\n\x06shards\x18\x02 \x03(\x05\x12\x1a\n\x12passes_in_parallel\x18\x03 \x01(\x05\x12\x0f\n\x07problem\x18\x04 \x01(\t\"\xda\x02\n\x0bShardStatus\x12\r\n\x05shard\x18\x01 \x01(\x05\x12-\n\twatermark\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x03lag\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rfolded_events\x18\x04 \x01(\x03\x12\x18\n\x10\x64uplicate_events\x18\x05 \x01(\x03\x12\x1a\n\x12\x63onflicting_events\x18\x06 \x01(\x03\x12\x18\n\x10last_pass_events\x18\x07 \x01(\x03\x12\x31\n\x0elast_pass_time\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05owner\x18\t \x01(\t\x12\x13\n\x0bqueue_depth\x18\n \x01(\x03\x12\x16\n\x0e\x62\x61tch_counters\x18\x0b \x01(\x05\x12\x0f\n\x07problem\x18\x0c \x01(\t\"m\n\x13\x41uditCounterRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0c\x63ounter_name\x18\x02 \x01(\t\x12-\n\tbase_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xb6\x02\n\x14\x41uditCounterResponse\x12\'\n\x06result\x18\x01 \x01(\x0e\x32\x17.counter.v1.AuditResult\x12#\n\x04\x62\x61se\x18\x02 \x01(\x0b\x32\x15.counter.v1.AuditBase\x12\x33\n\x0f\x61udited_through\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x65xpected_count\x18\x04 \x01(\x03\x12\x14\n\x0c\x61\x63tual_count\x18\x05 \x01(\x03\x12\x0e\n\x06\x65vents\x18\x06 \x01(\x03\x12\x30\n\x0b\x64ifferences\x18\x07 \x03(\x0b\x32\x1b.counter.v1.AuditDifference\x12+\n\x0b\x61\x64justments\x18\x08 \x03(\x0b\x32\x16.counter.v1.Adjustment\"\xae\x01\n\tAuditBase\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.counter.v1.AuditBase.Kind\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\">\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_START\x10\x01\x12\x10\n\x0cKIND_HISTORY\x10\x02\"\xb4\x02\n\x0f\x41uditDifference\x12.\n\x04kind\x18\x01 \x01(\x0e\x32 .counter.v1.AuditDifference.Kind\x12(\n\x04\x66rom\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65xpected\x18\x04 \x01(\x03\x12\x0e\n\x06\x61\x63tual\x18\x05 \x01(\x03\x12\x0f\n\x07message\x18\x06 \x01(\t\"l\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_ROLLUP\x10\x01\x12\x10\n\x0cKIND_HISTORY\x10\x02\x12\x18\n\x14KIND_HISTORY_MISSING\x10\x03\x12\x11\n\rKIND_SEGMENTS\x10\x04\"M\n\x12\x41uditWindowRequest\x12\r\n\x05shard\x18\x01 \x01(\x05\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xb0\x03\n\x13\x41uditWindowResponse\x12\'\n\x06result\x18\x01 \x01(\x0e\x32\x17.counter.v1.AuditResult\x12(\n\x04\x66rom\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08segments\x18\x04 \x01(\x03\x12\x0e\n\x06\x65vents\x18\x05 \x01(\x03\x12\x17\n\x0frecorded_digest\x18\x06 \x01(\t\x12\x17\n\x0f\x63omputed_digest\x18\x07 \x01(\t\x12\x15\n\rlate_segments\x18\x08 \x01(\x03\x12.\n\tset_aside\x18\t \x03(\x0b\x32\x1b.counter.v1.SetAsideSegment\x12\x16\n\x0e\x63ounters_equal\x18\n \x01(\x03\x12\x1a\n\x12\x63ounters_different\x18\x0b \x01(\x03\x12\x1d\n\x15\x63ounters_without_base\x18\x0c \x01(\x03\x12\x30\n\x0b\x64ifferences\x18\r \x03(\x0b\x32\x1b.counter.v1.AuditDifference\"\x7f\n\x0fSetAsideSegment\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x03\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12(\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"N\n\x18QuarantineSegmentRequest\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"f\n\x19QuarantineSegmentResponse\x12\r\n\x05shard\x18\x01 \x01(\x05\x12*\n\x06window\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x03*_\n\x0b\x41uditResult\x12\x1c\n\x18\x41UDIT_RESULT_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41UDIT_RESULT_EQUAL\x10\x01\x12\x1a\n\x16\x41UDIT_RESULT_DIFFERENT\x10\x02\x32\xf0\x02\n\rRollupService\x12Z\n\x0fGetRollupStatus\x12\".counter.v1.GetRollupStatusRequest\x1a#.counter.v1.GetRollupStatusResponse\x12Q\n\x0c\x41uditCounter\x12\x1f.counter.v1.AuditCounterRequest\x1a .counter.v1.AuditCounterResponse\x12N\n\x0b\x41uditWindow\x12\x1e.counter.v1.AuditWindowRequest\x1a\x1f.counter.v1.AuditWindowResponse\x12`\n\x11QuarantineSegment\x12$.counter.v1.QuarantineSegmentRequest\x1a%.counter.v1.QuarantineSegmentResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'counter.v1.rollup_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETROLLUPSTATUSREQUEST']._serialized_start=112
-  _globals['_GETROLLUPSTATUSREQUEST']._serialized_end=136
-  _globals['_GETROLLUPSTATUSRESPONSE']._serialized_start=139
-  _globals['_GETROLLUPSTATUSRESPONSE']._serialized_end=385
-  _globals['_SHARDSTATUS']._serialized_start=388
-  _globals['_SHARDSTATUS']._serialized_end=657
-  _globals['_ROLLUPSERVICE']._serialized_start=659
-  _globals['_ROLLUPSERVICE']._serialized_end=766
+  _globals['_AUDITRESULT']._serialized_start=2645
+  _globals['_AUDITRESULT']._serialized_end=2740
+  _globals['_GETROLLUPSTATUSREQUEST']._serialized_start=146
+  _globals['_GETROLLUPSTATUSREQUEST']._serialized_end=170
+  _globals['_GETROLLUPSTATUSRESPONSE']._serialized_start=173
+  _globals['_GETROLLUPSTATUSRESPONSE']._serialized_end=462
+  _globals['_WORKERSTATUS']._serialized_start=464
+  _globals['_WORKERSTATUS']._serialized_end=555
+  _globals['_SHARDSTATUS']._serialized_start=558
+  _globals['_SHARDSTATUS']._serialized_end=904
+  _globals['_AUDITCOUNTERREQUEST']._serialized_start=906
+  _globals['_AUDITCOUNTERREQUEST']._serialized_end=1015
+  _globals['_AUDITCOUNTERRESPONSE']._serialized_start=1018
+  _globals['_AUDITCOUNTERRESPONSE']._serialized_end=1328
+  _globals['_AUDITBASE']._serialized_start=1331
+  _globals['_AUDITBASE']._serialized_end=1505
+  _globals['_AUDITBASE_KIND']._serialized_start=1443
+  _globals['_AUDITBASE_KIND']._serialized_end=1505
+  _globals['_AUDITDIFFERENCE']._serialized_start=1508
+  _globals['_AUDITDIFFERENCE']._serialized_end=1816
+  _globals['_AUDITDIFFERENCE_KIND']._serialized_start=1708
+  _globals['_AUDITDIFFERENCE_KIND']._serialized_end=1816
+  _globals['_AUDITWINDOWREQUEST']._serialized_start=1818
+  _globals['_AUDITWINDOWREQUEST']._serialized_end=1895
+  _globals['_AUDITWINDOWRESPONSE']._serialized_start=1898
+  _globals['_AUDITWINDOWRESPONSE']._serialized_end=2330
+  _globals['_SETASIDESEGMENT']._serialized_start=2332
+  _globals['_SETASIDESEGMENT']._serialized_end=2459
+  _globals['_QUARANTINESEGMENTREQUEST']._serialized_start=2461
+  _globals['_QUARANTINESEGMENTREQUEST']._serialized_end=2539
+  _globals['_QUARANTINESEGMENTRESPONSE']._serialized_start=2541
+  _globals['_QUARANTINESEGMENTRESPONSE']._serialized_end=2643
+  _globals['_ROLLUPSERVICE']._serialized_start=2743
+  _globals['_ROLLUPSERVICE']._serialized_end=3111
 # @@protoc_insertion_point(module_scope)

@@ -4,11 +4,13 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from counter.v1 import counter_service_pb2 as _counter_service_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +21,23 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _AuditResult:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AuditResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditResult.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    AUDIT_RESULT_UNSPECIFIED: _AuditResult.ValueType  # 0
+    AUDIT_RESULT_EQUAL: _AuditResult.ValueType  # 1
+    AUDIT_RESULT_DIFFERENT: _AuditResult.ValueType  # 2
+
+class AuditResult(_AuditResult, metaclass=_AuditResultEnumTypeWrapper): ...
+
+AUDIT_RESULT_UNSPECIFIED: AuditResult.ValueType  # 0
+AUDIT_RESULT_EQUAL: AuditResult.ValueType  # 1
+AUDIT_RESULT_DIFFERENT: AuditResult.ValueType  # 2
+Global___AuditResult: _TypeAlias = AuditResult  # noqa: Y015
 
 @_typing.final
 class GetRollupStatusRequest(_message.Message):
@@ -45,6 +64,7 @@ class GetRollupStatusResponse(_message.Message):
     FOLDED_THROUGH_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
     region: _builtins.str
     problem: _builtins.str
     """What keeps the worker from closing or folding; empty when nothing does."""
@@ -60,6 +80,10 @@ class GetRollupStatusResponse(_message.Message):
 
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardStatus]: ...
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStatus]:
+        """The live workers, this one included."""
+
     def __init__(
         self,
         *,
@@ -69,14 +93,46 @@ class GetRollupStatusResponse(_message.Message):
         folded_through: _timestamp_pb2.Timestamp | None = ...,
         shards: _abc.Iterable[Global___ShardStatus] | None = ...,
         problem: _builtins.str = ...,
+        workers: _abc.Iterable[Global___WorkerStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["closed_through", b"closed_through", "folded_through", b"folded_through", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_through", b"closed_through", "folded_through", b"folded_through", "problem", b"problem", "region", b"region", "shards", b"shards", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_through", b"closed_through", "folded_through", b"folded_through", "problem", b"problem", "region", b"region", "shards", b"shards", "window", b"window", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetRollupStatusResponse: _TypeAlias = GetRollupStatusResponse  # noqa: Y015
+
+@_typing.final
+class WorkerStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    PASSES_IN_PARALLEL_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    member: _builtins.str
+    passes_in_parallel: _builtins.int
+    """Passes that it lets run at once now: fewer when the store is slow or fails."""
+    problem: _builtins.str
+    """What keeps it from closing or folding as a whole; empty when nothing does."""
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        member: _builtins.str = ...,
+        shards: _abc.Iterable[_builtins.int] | None = ...,
+        passes_in_parallel: _builtins.int = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member", "passes_in_parallel", b"passes_in_parallel", "problem", b"problem", "shards", b"shards"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerStatus: _TypeAlias = WorkerStatus  # noqa: Y015
 
 @_typing.final
 class ShardStatus(_message.Message):
@@ -90,6 +146,10 @@ class ShardStatus(_message.Message):
     CONFLICTING_EVENTS_FIELD_NUMBER: _builtins.int
     LAST_PASS_EVENTS_FIELD_NUMBER: _builtins.int
     LAST_PASS_TIME_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    QUEUE_DEPTH_FIELD_NUMBER: _builtins.int
+    BATCH_COUNTERS_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     folded_events: _builtins.int
     """Since this process started."""
@@ -98,6 +158,14 @@ class ShardStatus(_message.Message):
     """Same counter and token with another delta: the first in fold order counted."""
     last_pass_events: _builtins.int
     """The last pass: how much and how long."""
+    owner: _builtins.str
+    """The worker that folds this shard."""
+    queue_depth: _builtins.int
+    """Closed windows that are not folded yet."""
+    batch_counters: _builtins.int
+    """How many counters its owner writes at once now."""
+    problem: _builtins.str
+    """Why this shard is stuck, and what to do; empty when it is not."""
     @_builtins.property
     def watermark(self) -> _timestamp_pb2.Timestamp:
         """Everything up to here is in this shard's rollups."""
@@ -119,11 +187,380 @@ class ShardStatus(_message.Message):
         conflicting_events: _builtins.int = ...,
         last_pass_events: _builtins.int = ...,
         last_pass_time: _duration_pb2.Duration | None = ...,
+        owner: _builtins.str = ...,
+        queue_depth: _builtins.int = ...,
+        batch_counters: _builtins.int = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lag", b"lag", "last_pass_time", b"last_pass_time", "watermark", b"watermark"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicting_events", b"conflicting_events", "duplicate_events", b"duplicate_events", "folded_events", b"folded_events", "lag", b"lag", "last_pass_events", b"last_pass_events", "last_pass_time", b"last_pass_time", "shard", b"shard", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_counters", b"batch_counters", "conflicting_events", b"conflicting_events", "duplicate_events", b"duplicate_events", "folded_events", b"folded_events", "lag", b"lag", "last_pass_events", b"last_pass_events", "last_pass_time", b"last_pass_time", "owner", b"owner", "problem", b"problem", "queue_depth", b"queue_depth", "shard", b"shard", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ShardStatus: _TypeAlias = ShardStatus  # noqa: Y015
+
+@_typing.final
+class AuditCounterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    COUNTER_NAME_FIELD_NUMBER: _builtins.int
+    BASE_TIME_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    counter_name: _builtins.str
+    @_builtins.property
+    def base_time(self) -> _timestamp_pb2.Timestamp:
+        """Begin with the state that held at this time. Absent: as early as what is kept allows."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        counter_name: _builtins.str = ...,
+        base_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["base_time", b"base_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_time", b"base_time", "counter_name", b"counter_name", "namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditCounterRequest: _TypeAlias = AuditCounterRequest  # noqa: Y015
+
+@_typing.final
+class AuditCounterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
+    AUDITED_THROUGH_FIELD_NUMBER: _builtins.int
+    EXPECTED_COUNT_FIELD_NUMBER: _builtins.int
+    ACTUAL_COUNT_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    ADJUSTMENTS_FIELD_NUMBER: _builtins.int
+    result: Global___AuditResult.ValueType
+    expected_count: _builtins.int
+    """What the events say, and what the rollup says; clamped to int64."""
+    actual_count: _builtins.int
+    events: _builtins.int
+    """Events that were counted again."""
+    @_builtins.property
+    def base(self) -> Global___AuditBase: ...
+    @_builtins.property
+    def audited_through(self) -> _timestamp_pb2.Timestamp:
+        """Compared up to here."""
+
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditDifference]:
+        """What does not fit, oldest first; at most 100."""
+
+    @_builtins.property
+    def adjustments(self) -> _containers.RepeatedCompositeFieldContainer[_counter_service_pb2.Adjustment]:
+        """Corrections since the base. They count in the rollup, and not in what the events say."""
+
+    def __init__(
+        self,
+        *,
+        result: Global___AuditResult.ValueType = ...,
+        base: Global___AuditBase | None = ...,
+        audited_through: _timestamp_pb2.Timestamp | None = ...,
+        expected_count: _builtins.int = ...,
+        actual_count: _builtins.int = ...,
+        events: _builtins.int = ...,
+        differences: _abc.Iterable[Global___AuditDifference] | None = ...,
+        adjustments: _abc.Iterable[_counter_service_pb2.Adjustment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audited_through", b"audited_through", "base", b"base"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_count", b"actual_count", "adjustments", b"adjustments", "audited_through", b"audited_through", "base", b"base", "differences", b"differences", "events", b"events", "expected_count", b"expected_count", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditCounterResponse: _TypeAlias = AuditCounterResponse  # noqa: Y015
+
+@_typing.final
+class AuditBase(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[AuditBase._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: AuditBase._Kind.ValueType  # 0
+        KIND_START: AuditBase._Kind.ValueType  # 1
+        """The counter's first event is among those that are kept: it began at 0."""
+        KIND_HISTORY: AuditBase._Kind.ValueType  # 2
+        """A state in the history."""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    KIND_UNSPECIFIED: AuditBase.Kind.ValueType  # 0
+    KIND_START: AuditBase.Kind.ValueType  # 1
+    """The counter's first event is among those that are kept: it began at 0."""
+    KIND_HISTORY: AuditBase.Kind.ValueType  # 2
+    """A state in the history."""
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    kind: Global___AuditBase.Kind.ValueType
+    count: _builtins.int
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """The base holds every event up to here."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___AuditBase.Kind.ValueType = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "kind", b"kind", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditBase: _TypeAlias = AuditBase  # noqa: Y015
+
+@_typing.final
+class AuditDifference(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[AuditDifference._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: AuditDifference._Kind.ValueType  # 0
+        KIND_ROLLUP: AuditDifference._Kind.ValueType  # 1
+        """The rollup is not what the events add up to."""
+        KIND_HISTORY: AuditDifference._Kind.ValueType  # 2
+        """A state in the history is not what the events add up to."""
+        KIND_HISTORY_MISSING: AuditDifference._Kind.ValueType  # 3
+        """A state is missing from the history."""
+        KIND_SEGMENTS: AuditDifference._Kind.ValueType  # 4
+        """The segments of a fold are not what its record says."""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    KIND_UNSPECIFIED: AuditDifference.Kind.ValueType  # 0
+    KIND_ROLLUP: AuditDifference.Kind.ValueType  # 1
+    """The rollup is not what the events add up to."""
+    KIND_HISTORY: AuditDifference.Kind.ValueType  # 2
+    """A state in the history is not what the events add up to."""
+    KIND_HISTORY_MISSING: AuditDifference.Kind.ValueType  # 3
+    """A state is missing from the history."""
+    KIND_SEGMENTS: AuditDifference.Kind.ValueType  # 4
+    """The segments of a fold are not what its record says."""
+
+    KIND_FIELD_NUMBER: _builtins.int
+    FROM_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    ACTUAL_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    kind: Global___AuditDifference.Kind.ValueType
+    expected: _builtins.int
+    actual: _builtins.int
+    message: _builtins.str
+    """For people."""
+    @_builtins.property
+    def to(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        kind: Global___AuditDifference.Kind.ValueType = ...,
+        to: _timestamp_pb2.Timestamp | None = ...,
+        expected: _builtins.int = ...,
+        actual: _builtins.int = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "to", b"to"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual", b"actual", "expected", b"expected", "from", b"from", "kind", b"kind", "message", b"message", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditDifference: _TypeAlias = AuditDifference  # noqa: Y015
+
+@_typing.final
+class AuditWindowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """Any time in the window."""
+
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["shard", b"shard", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditWindowRequest: _TypeAlias = AuditWindowRequest  # noqa: Y015
+
+@_typing.final
+class AuditWindowResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    FROM_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    RECORDED_DIGEST_FIELD_NUMBER: _builtins.int
+    COMPUTED_DIGEST_FIELD_NUMBER: _builtins.int
+    LATE_SEGMENTS_FIELD_NUMBER: _builtins.int
+    SET_ASIDE_FIELD_NUMBER: _builtins.int
+    COUNTERS_EQUAL_FIELD_NUMBER: _builtins.int
+    COUNTERS_DIFFERENT_FIELD_NUMBER: _builtins.int
+    COUNTERS_WITHOUT_BASE_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    result: Global___AuditResult.ValueType
+    segments: _builtins.int
+    events: _builtins.int
+    recorded_digest: _builtins.str
+    """Hexadecimal: what the record says and what the segments add up to."""
+    computed_digest: _builtins.str
+    late_segments: _builtins.int
+    """Segments that came after the window had closed: they do not count."""
+    counters_equal: _builtins.int
+    """Of the counters in the window, at most 1,000: how many were audited, with what result."""
+    counters_different: _builtins.int
+    counters_without_base: _builtins.int
+    """Too little is kept to audit them."""
+    @_builtins.property
+    def to(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def set_aside(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetAsideSegment]: ...
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditDifference]:
+        """Of the window and of its counters; at most 100."""
+
+    def __init__(
+        self,
+        *,
+        result: Global___AuditResult.ValueType = ...,
+        to: _timestamp_pb2.Timestamp | None = ...,
+        segments: _builtins.int = ...,
+        events: _builtins.int = ...,
+        recorded_digest: _builtins.str = ...,
+        computed_digest: _builtins.str = ...,
+        late_segments: _builtins.int = ...,
+        set_aside: _abc.Iterable[Global___SetAsideSegment] | None = ...,
+        counters_equal: _builtins.int = ...,
+        counters_different: _builtins.int = ...,
+        counters_without_base: _builtins.int = ...,
+        differences: _abc.Iterable[Global___AuditDifference] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "to", b"to"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_digest", b"computed_digest", "counters_different", b"counters_different", "counters_equal", b"counters_equal", "counters_without_base", b"counters_without_base", "differences", b"differences", "events", b"events", "from", b"from", "late_segments", b"late_segments", "recorded_digest", b"recorded_digest", "result", b"result", "segments", b"segments", "set_aside", b"set_aside", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditWindowResponse: _TypeAlias = AuditWindowResponse  # noqa: Y015
+
+@_typing.final
+class SetAsideSegment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    segment_id: _builtins.str
+    """Hexadecimal."""
+    events: _builtins.int
+    author: _builtins.str
+    reason: _builtins.str
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        segment_id: _builtins.str = ...,
+        events: _builtins.int = ...,
+        author: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "events", b"events", "reason", b"reason", "segment_id", b"segment_id", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetAsideSegment: _TypeAlias = SetAsideSegment  # noqa: Y015
+
+@_typing.final
+class QuarantineSegmentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    segment_id: _builtins.str
+    """Hexadecimal, as GetRollupStatus and the log say it."""
+    author: _builtins.str
+    """Who decides, 1 to 100 characters."""
+    reason: _builtins.str
+    """Why, 1 to 500 characters."""
+    def __init__(
+        self,
+        *,
+        segment_id: _builtins.str = ...,
+        author: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "reason", b"reason", "segment_id", b"segment_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuarantineSegmentRequest: _TypeAlias = QuarantineSegmentRequest  # noqa: Y015
+
+@_typing.final
+class QuarantineSegmentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    events: _builtins.int
+    """How many events it held: they will never count."""
+    @_builtins.property
+    def window(self) -> _timestamp_pb2.Timestamp:
+        """The window of the segment: its first instant."""
+
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        window: _timestamp_pb2.Timestamp | None = ...,
+        events: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "shard", b"shard", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuarantineSegmentResponse: _TypeAlias = QuarantineSegmentResponse  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RollupServiceStub:
-    """RollupService shows how far the folding of events into rollups has come.
+    """RollupService shows how far the folding of events into rollups has come, and checks its results.
     """
 
     def __init__(self, channel):
@@ -40,14 +40,54 @@ class RollupServiceStub:
                 request_serializer=counter_dot_v1_dot_rollup__service__pb2.GetRollupStatusRequest.SerializeToString,
                 response_deserializer=counter_dot_v1_dot_rollup__service__pb2.GetRollupStatusResponse.FromString,
                 _registered_method=True)
+        self.AuditCounter = channel.unary_unary(
+                '/counter.v1.RollupService/AuditCounter',
+                request_serializer=counter_dot_v1_dot_rollup__service__pb2.AuditCounterRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_rollup__service__pb2.AuditCounterResponse.FromString,
+                _registered_method=True)
+        self.AuditWindow = channel.unary_unary(
+                '/counter.v1.RollupService/AuditWindow',
+                request_serializer=counter_dot_v1_dot_rollup__service__pb2.AuditWindowRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_rollup__service__pb2.AuditWindowResponse.FromString,
+                _registered_method=True)
+        self.QuarantineSegment = channel.unary_unary(
+                '/counter.v1.RollupService/QuarantineSegment',
+                request_serializer=counter_dot_v1_dot_rollup__service__pb2.QuarantineSegmentRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_rollup__service__pb2.QuarantineSegmentResponse.FromString,
+                _registered_method=True)
 
 
 class RollupServiceServicer:
-    """RollupService shows how far the folding of events into rollups has come.
+    """RollupService shows how far the folding of events into rollups has come, and checks its results.
     """
 
     def GetRollupStatus(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Any worker answers for all of them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AuditCounter(self, request, context):
+        """Computes a counter again, from its history and the events that are kept, and compares. Writes
+        nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AuditWindow(self, request, context):
+        """Reads a partition of the event log again and compares it with what its fold recorded. Writes
+        nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QuarantineSegment(self, request, context):
+        """Sets a segment that cannot be read aside, so that its shard can be folded on. What it held will
+        never count; who decided so and why is in the fold record.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -60,6 +100,21 @@ def add_RollupServiceServicer_to_server(servicer, server):
                     request_deserializer=counter_dot_v1_dot_rollup__service__pb2.GetRollupStatusRequest.FromString,
                     response_serializer=counter_dot_v1_dot_rollup__service__pb2.GetRollupStatusResponse.SerializeToString,
             ),
+            'AuditCounter': grpc.unary_unary_rpc_method_handler(
+                    servicer.AuditCounter,
+                    request_deserializer=counter_dot_v1_dot_rollup__service__pb2.AuditCounterRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_rollup__service__pb2.AuditCounterResponse.SerializeToString,
+            ),
+            'AuditWindow': grpc.unary_unary_rpc_method_handler(
+                    servicer.AuditWindow,
+                    request_deserializer=counter_dot_v1_dot_rollup__service__pb2.AuditWindowRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_rollup__service__pb2.AuditWindowResponse.SerializeToString,
+            ),
+            'QuarantineSegment': grpc.unary_unary_rpc_method_handler(
+                    servicer.QuarantineSegment,
+                    request_deserializer=counter_dot_v1_dot_rollup__service__pb2.QuarantineSegmentRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_rollup__service__pb2.QuarantineSegmentResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'counter.v1.RollupService', rpc_method_handlers)
@@ -69,7 +124,7 @@ def add_RollupServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RollupService:
-    """RollupService shows how far the folding of events into rollups has come.
+    """RollupService shows how far the folding of events into rollups has come, and checks its results.
     """
 
     @staticmethod
@@ -89,6 +144,87 @@ class RollupService:
             '/counter.v1.RollupService/GetRollupStatus',
             counter_dot_v1_dot_rollup__service__pb2.GetRollupStatusRequest.SerializeToString,
             counter_dot_v1_dot_rollup__service__pb2.GetRollupStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AuditCounter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.RollupService/AuditCounter',
+            counter_dot_v1_dot_rollup__service__pb2.AuditCounterRequest.SerializeToString,
+            counter_dot_v1_dot_rollup__service__pb2.AuditCounterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AuditWindow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.RollupService/AuditWindow',
+            counter_dot_v1_dot_rollup__service__pb2.AuditWindowRequest.SerializeToString,
+            counter_dot_v1_dot_rollup__service__pb2.AuditWindowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QuarantineSegment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.RollupService/QuarantineSegment',
+            counter_dot_v1_dot_rollup__service__pb2.QuarantineSegmentRequest.SerializeToString,
+            counter_dot_v1_dot_rollup__service__pb2.QuarantineSegmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

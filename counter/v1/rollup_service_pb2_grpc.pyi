@@ -27,29 +27,86 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RollupServiceStub:
-    """RollupService shows how far the folding of events into rollups has come."""
+    """RollupService shows how far the folding of events into rollups has come, and checks its results."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RollupServiceAsyncStub: ...
     GetRollupStatus: _grpc.UnaryUnaryMultiCallable[_rollup_service_pb2.GetRollupStatusRequest, _rollup_service_pb2.GetRollupStatusResponse]
+    """Any worker answers for all of them."""
+    AuditCounter: _grpc.UnaryUnaryMultiCallable[_rollup_service_pb2.AuditCounterRequest, _rollup_service_pb2.AuditCounterResponse]
+    """Computes a counter again, from its history and the events that are kept, and compares. Writes
+    nothing.
+    """
+    AuditWindow: _grpc.UnaryUnaryMultiCallable[_rollup_service_pb2.AuditWindowRequest, _rollup_service_pb2.AuditWindowResponse]
+    """Reads a partition of the event log again and compares it with what its fold recorded. Writes
+    nothing.
+    """
+    QuarantineSegment: _grpc.UnaryUnaryMultiCallable[_rollup_service_pb2.QuarantineSegmentRequest, _rollup_service_pb2.QuarantineSegmentResponse]
+    """Sets a segment that cannot be read aside, so that its shard can be folded on. What it held will
+    never count; who decided so and why is in the fold record.
+    """
 
 @_typing.type_check_only
 class RollupServiceAsyncStub(RollupServiceStub):
-    """RollupService shows how far the folding of events into rollups has come."""
+    """RollupService shows how far the folding of events into rollups has come, and checks its results."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetRollupStatus: _aio.UnaryUnaryMultiCallable[_rollup_service_pb2.GetRollupStatusRequest, _rollup_service_pb2.GetRollupStatusResponse]  # type: ignore[assignment]
+    """Any worker answers for all of them."""
+    AuditCounter: _aio.UnaryUnaryMultiCallable[_rollup_service_pb2.AuditCounterRequest, _rollup_service_pb2.AuditCounterResponse]  # type: ignore[assignment]
+    """Computes a counter again, from its history and the events that are kept, and compares. Writes
+    nothing.
+    """
+    AuditWindow: _aio.UnaryUnaryMultiCallable[_rollup_service_pb2.AuditWindowRequest, _rollup_service_pb2.AuditWindowResponse]  # type: ignore[assignment]
+    """Reads a partition of the event log again and compares it with what its fold recorded. Writes
+    nothing.
+    """
+    QuarantineSegment: _aio.UnaryUnaryMultiCallable[_rollup_service_pb2.QuarantineSegmentRequest, _rollup_service_pb2.QuarantineSegmentResponse]  # type: ignore[assignment]
+    """Sets a segment that cannot be read aside, so that its shard can be folded on. What it held will
+    never count; who decided so and why is in the fold record.
+    """
 
 class RollupServiceServicer(metaclass=_abc_1.ABCMeta):
-    """RollupService shows how far the folding of events into rollups has come."""
+    """RollupService shows how far the folding of events into rollups has come, and checks its results."""
 
     @_abc_1.abstractmethod
     def GetRollupStatus(
         self,
         request: _rollup_service_pb2.GetRollupStatusRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollup_service_pb2.GetRollupStatusResponse, _abc.Awaitable[_rollup_service_pb2.GetRollupStatusResponse]]: ...
+    ) -> _typing.Union[_rollup_service_pb2.GetRollupStatusResponse, _abc.Awaitable[_rollup_service_pb2.GetRollupStatusResponse]]:
+        """Any worker answers for all of them."""
+
+    @_abc_1.abstractmethod
+    def AuditCounter(
+        self,
+        request: _rollup_service_pb2.AuditCounterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rollup_service_pb2.AuditCounterResponse, _abc.Awaitable[_rollup_service_pb2.AuditCounterResponse]]:
+        """Computes a counter again, from its history and the events that are kept, and compares. Writes
+        nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def AuditWindow(
+        self,
+        request: _rollup_service_pb2.AuditWindowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rollup_service_pb2.AuditWindowResponse, _abc.Awaitable[_rollup_service_pb2.AuditWindowResponse]]:
+        """Reads a partition of the event log again and compares it with what its fold recorded. Writes
+        nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def QuarantineSegment(
+        self,
+        request: _rollup_service_pb2.QuarantineSegmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rollup_service_pb2.QuarantineSegmentResponse, _abc.Awaitable[_rollup_service_pb2.QuarantineSegmentResponse]]:
+        """Sets a segment that cannot be read aside, so that its shard can be folded on. What it held will
+        never count; who decided so and why is in the fold record.
+        """
 
 def add_RollupServiceServicer_to_server(servicer: RollupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -7,7 +7,7 @@ import secrets
 import pytest
 
 from counter.clock import ManualClock
-from counter.rollups import FoldRecord
+from counter.rollups import FoldRecord, SetAside
 from counter.segments import SegmentRef
 from counter.storage.ports import FOREVER
 from counter.windows import Layout
@@ -34,6 +34,10 @@ def record(from_window: int, to_window: int, *, shard: int = 0, segments: int = 
         event_count=2 * segments,
         namespaces_version=3,
     )
+
+
+def decision(segment: SegmentRef, *, author: str = "oncall") -> SetAside:
+    return SetAside(segment, author, "checksum “wrong” 🎬", 1_700_000_000_123_456_789)
 
 
 async def test_the_first_layout_holds(stores: Stores) -> None:
@@ -136,6 +140,8 @@ async def test_a_record_comes_back_whole(stores: Stores) -> None:
         segments=refs,
         event_count=2**50,
         namespaces_version=2**31,
+        digest=bytes(range(16)),
+        set_aside=(decision(refs[0]), decision(refs[-1])),
     )
     assert await stores.ledger.propose(large) == large
     [found] = await stores.ledger.folds(3, FROM, FROM)
@@ -143,6 +149,8 @@ async def test_a_record_comes_back_whole(stores: Stores) -> None:
     assert await stores.ledger.propose(large) == large
     assert isinstance(found.segments, tuple)
     assert isinstance(found.segments[0], SegmentRef)
+    assert isinstance(found.set_aside, tuple)
+    assert isinstance(found.set_aside[0].segment, SegmentRef)
 
 
 @pytest.mark.parametrize(
@@ -199,3 +207,32 @@ async def test_dropping_records_moves_no_mark(stores: Stores) -> None:
         pass
     assert (await stores.ledger.closed()).through == FROM + 9
     assert (await stores.ledger.watermarks())[0] == FROM + 9
+
+
+async def test_a_decision_to_set_a_segment_aside_comes_back_by_shard(stores: Stores) -> None:
+    assert await stores.ledger.set_asides(0) == []
+    segments = [SegmentRef(FROM + at % 3, 1, bytes([at]) * 16, 2, at % 2, 0) for at in range(6)]
+    for segment in segments:
+        await stores.ledger.set_aside(decision(segment))
+    for shard in (0, 1):
+        found = await stores.ledger.set_asides(shard)
+        assert found == [decision(each) for each in sorted(segments) if each.shard == shard]
+        assert isinstance(found[0].segment, SegmentRef)
+    assert await stores.ledger.set_asides(2) == []
+
+
+async def test_the_first_decision_on_a_segment_stays(stores: Stores) -> None:
+    segment = SegmentRef(FROM, 1, b"s" * 16, 2, 1, 0)
+    for author in ("oncall", "release", "oncall"):
+        await stores.ledger.set_aside(decision(segment, author=author))
+    assert await stores.ledger.set_asides(1) == [decision(segment, author="oncall")]
+
+
+async def test_decisions_are_kept_as_long_as_records(stores: Stores) -> None:
+    segments = [SegmentRef(FROM + at, 1, bytes([at]) * 16, 2, 1, 0) for at in range(6)]
+    for segment in segments:
+        await stores.ledger.set_aside(decision(segment))
+    while await stores.ledger.drop_folds_through(FROM + 2):
+        pass
+    kept = segments if stores.expires_by_itself else segments[3:]
+    assert await stores.ledger.set_asides(1) == [decision(each) for each in kept]

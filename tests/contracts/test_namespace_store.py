@@ -9,6 +9,7 @@ from counter.namespaces import (
     EMPTY,
     Cardinality,
     Definition,
+    HistoryStep,
     Namespace,
     Snapshot,
     Strategy,
@@ -27,6 +28,11 @@ PLAYS = Namespace(
     cache_ttl_ms=1,
     cache_local_ttl_ms=0,
     dedupe_ttl_ms=77,
+    history=(
+        HistoryStep(step_ms=60_000, retention_ms=86_400_000),
+        HistoryStep(step_ms=3_600_000, retention_ms=2**41),
+    ),
+    rolling_window_ms=300_000,
 )
 
 

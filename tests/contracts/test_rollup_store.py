@@ -2,33 +2,9 @@
 
 import pytest
 
-from counter.rollups import Rollup, RollupKey
-from tests.stores import Stores
-
-NAMES = [
-    "plain",
-    "",
-    " spaces around ",
-    "nul\x00in the middle",
-    "nul\x00in the",
-    "\x00",
-    "quotes ' \" ` ; -- %_",
-    "line\nbreak\r\n\ttab",
-    "ünïcödé",
-    "u\u0308 is not \u00fc",
-    "\u00fc is not u\u0308",
-    "emoji 🎬🍿👩‍👩‍👧",
-    "\U0010ffff\ufffe\uffff",
-    "العربية",
-    "a" * 256,
-    "é" * 128,
-    "🎬" * 64,
-    "Case",
-    "case",
-    "1",
-    "01",
-    "1.0",
-]
+from counter.rollups import Recent, Rollup, RollupKey
+from counter.storage.ports import RollupRow
+from tests.stores import NAMES, Stores
 
 
 def key(counter: str, *, namespace_id: int = 1, bucket: int = 0) -> RollupKey:
@@ -138,3 +114,165 @@ async def test_one_counter_twice_in_one_write(stores: Stores) -> None:
 
 async def test_writing_nothing(stores: Stores) -> None:
     await stores.rollup_store.write([])
+
+
+FULL = Rollup(
+    count=-5,
+    epoch=3,
+    cleared_at_ns=1_700_000_000_123_456_789,
+    through_window=90,
+    total=12,
+    changed_window=88,
+    first_window=7,
+    recent=Recent(80, ((80, 3), (85, -9), (88, 1))),
+)
+
+
+@pytest.mark.parametrize(
+    "rollup",
+    [
+        FULL,
+        Rollup(),
+        Rollup(1, through_window=5, total=1, changed_window=5, first_window=5),
+        Rollup(1, through_window=5, total=1, changed_window=5, recent=Recent(0)),
+        Rollup(1, through_window=5, total=1, changed_window=5, recent=Recent(6, ((7, 0),))),
+        Rollup(2**64, 1, 2, 3, -(2**200), 4, 5),
+        Rollup(-(2**63), 2**31, 2**62, 2**40, 2**63, 2**40, 2**40 - 1),
+        Rollup(recent=Recent(9, ((9, 2**63), (10, -(2**63) - 1), (11, 2**64), (12, 10**30)))),
+        Rollup(recent=Recent(2**40, tuple((2**40 + at, at - 600) for at in range(1_200)))),
+    ],
+)
+async def test_every_field_comes_back(stores: Stores, rollup: Rollup) -> None:
+    await stores.rollup_store.write([(key("views"), rollup), (key("plays"), FULL)])
+    found = await stores.rollup_store.read([key("views"), key("plays")])
+    assert found == [rollup, FULL]
+    assert found[0] is not None
+    assert type(found[0].total) is int
+    if rollup.recent is not None:
+        assert found[0].recent is not None
+        assert all(type(delta) is int for _, delta in found[0].recent.deltas)
+
+
+async def test_a_newer_fold_replaces_every_field(stores: Stores) -> None:
+    await stores.rollup_store.write([(key("views"), FULL)])
+    newer = Rollup(1, 4, 11, through_window=91, total=-13, changed_window=91, first_window=6)
+    await stores.rollup_store.write([(key("views"), newer)])
+    assert await stores.rollup_store.read([key("views")]) == [newer]
+    await stores.rollup_store.write([(key("views"), FULL)])
+    assert await stores.rollup_store.read([key("views")]) == [newer]
+
+
+async def names(
+    stores: Stores, prefix: str = "", after: str = "", limit: int = 100, *, bucket: int = 0
+) -> list[str]:
+    rows = await stores.rollup_store.page(1, bucket, prefix=prefix, after=after, limit=limit)
+    assert len(rows) <= limit
+    return [name for name, _ in rows]
+
+
+def in_bytes_order(listed: list[str]) -> list[str]:
+    return sorted(listed, key=lambda name: name.encode())
+
+
+async def test_a_page_of_a_bucket_without_rows(stores: Stores) -> None:
+    assert await names(stores) == []
+    assert await names(stores, "p", "q") == []
+
+
+async def test_a_page_brings_the_rows(stores: Stores) -> None:
+    rows: list[RollupRow] = [(key("b"), FULL), (key("a"), Rollup(2**70)), (key("c"), Rollup(3))]
+    await stores.rollup_store.write(rows)
+    page = await stores.rollup_store.page(1, 0, prefix="", after="", limit=2)
+    assert page == [("a", Rollup(2**70)), ("b", FULL)]
+
+
+async def test_a_page_is_of_one_bucket_of_one_namespace(stores: Stores) -> None:
+    await stores.rollup_store.write(
+        [
+            (key("here"), Rollup(1)),
+            (key("other bucket", bucket=1), Rollup(2)),
+            (key("other namespace", namespace_id=2), Rollup(3)),
+        ]
+    )
+    assert await names(stores) == ["here"]
+    assert await names(stores, bucket=1) == ["other bucket"]
+
+
+async def test_pages_by_the_order_of_utf_8_to_the_end(stores: Stores) -> None:
+    listed = [name for name in NAMES if name]
+    await stores.rollup_store.write([(key(name), Rollup(1)) for name in reversed(listed)])
+    for limit in (1, 3, 100):
+        seen: list[str] = []
+        while page := await names(stores, after=seen[-1] if seen else "", limit=limit):
+            seen += page
+        assert seen == in_bytes_order(listed)
+
+
+async def test_a_page_may_start_between_names(stores: Stores) -> None:
+    await stores.rollup_store.write([(key(name), Rollup(1)) for name in ("a", "c", "e", "e\x00")])
+    assert await names(stores, after="b") == ["c", "e", "e\x00"]
+    assert await names(stores, after="c") == ["e", "e\x00"]
+    assert await names(stores, after="e") == ["e\x00"]
+    assert await names(stores, after="e\x00") == []
+    assert await names(stores, after="z") == []
+
+
+PREFIXED = [
+    "plays",
+    "plays/",
+    "plays/1",
+    "plays/10",
+    "plays/2",
+    "plays/\x00",
+    "plays/é",
+    "plays/🎬",
+    "plays/\U0010ffff",
+    "plays/\U0010ffff\U0010ffff",
+    "plays0",
+    "Plays/1",
+    "play",
+    "é",
+    "éa",
+    "ê",
+    "\ud7ff",
+    "\ud7ffx",
+    "\ue000",
+    "🎬",
+    "🎬1",
+    "🎭",
+    "\U0010ffff",
+    "\U0010ffffx",
+    "\U0010ffff" * 64,
+    "a%",
+    "a_",
+    "ab",
+    "a*",
+]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *("", "plays/", "plays", "p", "plays/1", "plays/\U0010ffff", "é", "e", "\ud7ff"),
+        *("🎬", "\U0010ffff", "\U0010ffff" * 64, "a%", "a_", "a*", "\x00", "\x7f", "nobody"),
+    ],
+)
+async def test_a_prefix_means_just_what_begins_with_it(stores: Stores, prefix: str) -> None:
+    await stores.rollup_store.write([(key(name), Rollup(1)) for name in PREFIXED])
+    wanted = in_bytes_order([name for name in PREFIXED if name.startswith(prefix)])
+    assert await names(stores, prefix) == wanted
+    seen: list[str] = []
+    while page := await names(stores, prefix, seen[-1] if seen else "", 2):
+        seen += page
+    assert seen == wanted
+    for after in ("plays/1", "é", "zz"):
+        later = [name for name in wanted if name.encode() > after.encode()]
+        assert await names(stores, prefix, after) == later
+
+
+async def test_a_page_among_thousands(stores: Stores) -> None:
+    listed = [f"c{at:05}" for at in range(6_000)]
+    await stores.rollup_store.write([(key(name), Rollup(1)) for name in listed])
+    assert await names(stores, "c05", limit=2_000) == [f"c05{at:03}" for at in range(1_000)]
+    assert await names(stores, limit=5_500) == listed[:5_500]
+    assert await names(stores, after="c02999", limit=3) == ["c03000", "c03001", "c03002"]

@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 
 from counter.events import Event
 from counter.fold import FoldCounts, fold, gather
-from counter.rollups import ZERO, Rollup
-from tests.properties.strategies import LAYOUT, WINDOWS, Written, histories
+from counter.rollups import ZERO, Recent, Rollup
+from tests.properties.strategies import LAYOUT, WINDOW_NS, WINDOWS, Written, histories
+
+RECENT_WINDOWS = 3
 
 
-def model(history: Sequence[Written]) -> dict[str, tuple[int, int, int]]:
+State = tuple[int, int, int, int, int, int]
+
+
+def model(history: Sequence[Written]) -> dict[str, State]:
     """Sorts all copies of all events by the fold order and applies the first of each identity."""
     copies = sorted(
         (
@@ -24,16 +29,20 @@ def model(history: Sequence[Written]) -> dict[str, tuple[int, int, int]]:
         key=lambda copy: copy[:4],
     )
     seen = set()
-    states: dict[str, tuple[int, int, int]] = {}
+    states: dict[str, State] = {}
     for *_, event in copies:
         if _identity(event) in seen:
             continue
         seen.add(_identity(event))
-        count, epoch, cleared_at_ns = states.get(event.counter, (0, 0, 0))
+        window = LAYOUT.window_of(event.time_ns)
+        count, epoch, cleared_at_ns, total, _, first = states.get(
+            event.counter, (0, 0, 0, 0, 0, window)
+        )
         if event.delta is None:
-            states[event.counter] = (0, epoch + 1, event.time_ns)
+            states[event.counter] = (0, epoch + 1, event.time_ns, total, window, first)
         else:
-            states[event.counter] = (count + event.delta, epoch, cleared_at_ns)
+            count, total = count + event.delta, total + event.delta
+            states[event.counter] = (count, epoch, cleared_at_ns, total, window, first)
     return states
 
 
@@ -48,7 +57,12 @@ def fold_records(
         for counter, of_counter in events.items():
             base = rollups.get(counter, ZERO)
             rollups[counter] = fold(
-                base, of_counter, through_window=through, counts=counts or FoldCounts()
+                base,
+                of_counter,
+                through,
+                counts or FoldCounts(),
+                window_ns=WINDOW_NS,
+                recent_windows=RECENT_WINDOWS,
             )
     return rollups
 
@@ -61,9 +75,17 @@ def _window(written: Written) -> int:
     return LAYOUT.window_of(written[1][0].time_ns)
 
 
-def states(rollups: dict[str, Rollup]) -> dict[str, tuple[int, int, int]]:
+def states(rollups: dict[str, Rollup]) -> dict[str, State]:
     return {
-        counter: (each.count, each.epoch, each.cleared_at_ns) for counter, each in rollups.items()
+        counter: (
+            each.count,
+            each.epoch,
+            each.cleared_at_ns,
+            each.total,
+            each.changed_window,
+            each.first_window,
+        )
+        for counter, each in rollups.items()
     }
 
 
@@ -133,21 +155,62 @@ def test_a_fold_changes_nothing_that_it_was_given(history: list[Written]) -> Non
     gather(events, sorted(history))
     for of_counter in events.values():
         before = list(of_counter)
-        first = fold(ZERO, of_counter, through_window=1, counts=FoldCounts())
+        first = fold(ZERO, of_counter, 1, FoldCounts(), window_ns=WINDOW_NS)
         assert of_counter == before
-        assert fold(ZERO, of_counter, through_window=1, counts=FoldCounts()) == first
+        assert fold(ZERO, of_counter, 1, FoldCounts(), window_ns=WINDOW_NS) == first
+
+
+@given(histories(), ENDS)
+def test_recent_windows_are_what_was_added_since_the_last_clear(
+    history: list[Written], ends: list[int]
+) -> None:
+    events = {_identity(event): event for _, each in sorted(history)[::-1] for event in each[::-1]}
+    for counter, rollup in fold_records(history, ends).items():
+        first = rollup.through_window - RECENT_WINDOWS + 1
+        wanted: defaultdict[int, int] = defaultdict(int)
+        for (of_counter, time_ns, token), event in sorted(events.items()):
+            cleared = (time_ns, token) < _last_clear(counter, events)
+            if of_counter == counter and event.delta is not None and not cleared:
+                wanted[LAYOUT.window_of(time_ns)] += event.delta
+        assert rollup.recent is not None
+        assert rollup.recent.from_window == max(0, first)
+        deltas = dict(rollup.recent.deltas)
+        for window in range(first, rollup.through_window + 1):
+            assert deltas.pop(window, 0) == wanted[window]
+        assert deltas == {}
+
+
+def _last_clear(counter: str, events: dict[tuple[str, int, str], Event]) -> tuple[int, str]:
+    clears = [key[1:] for key, event in events.items() if event.delta is None and key[0] == counter]
+    return max(clears, default=(-1, ""))
+
+
+def test_after_another_strategy_recent_windows_are_known_from_the_last_change_on() -> None:
+    old = fold(ZERO, [Event("a", 2 * WINDOW_NS, "t", 7)], 4, FoldCounts(), window_ns=WINDOW_NS)
+    assert old.recent is None
+    new = fold(
+        old,
+        [Event("a", 6 * WINDOW_NS, "t", 1)],
+        7,
+        FoldCounts(),
+        window_ns=WINDOW_NS,
+        recent_windows=10,
+    )
+    assert new.recent == Recent(3, ((6, 1),))
 
 
 def test_a_fold_of_nothing_only_moves_the_window() -> None:
-    rollup = Rollup(5, 2, 9, 3)
-    assert fold(rollup, [], through_window=8, counts=FoldCounts()) == Rollup(5, 2, 9, 8)
+    rollup = Rollup(5, 2, 9, 3, total=11, changed_window=2, first_window=1)
+    moved = fold(rollup, [], 8, FoldCounts(), window_ns=WINDOW_NS)
+    assert moved == Rollup(5, 2, 9, 8, total=11, changed_window=2, first_window=1)
 
 
 def test_a_clear_and_an_add_of_one_instant_stand_in_the_order_of_their_tokens() -> None:
     add, clear = Event("a", 5, "m", 7), Event("a", 5, "n", None)
-    wanted = Rollup(0, 1, 5, 0)
     for events in ([add, clear], [clear, add]):
-        assert fold(ZERO, events, through_window=0, counts=FoldCounts()) == wanted
+        folded = fold(ZERO, events, 0, FoldCounts(), window_ns=WINDOW_NS)
+        assert folded == Rollup(0, 1, 5, 0, total=7, changed_window=0, first_window=0)
     early = Event("a", 5, "l", None)
     for events in ([add, early], [early, add]):
-        assert fold(ZERO, events, through_window=0, counts=FoldCounts()) == Rollup(7, 1, 5, 0)
+        folded = fold(ZERO, events, 0, FoldCounts(), window_ns=WINDOW_NS)
+        assert folded == Rollup(7, 1, 5, 0, total=7, changed_window=0, first_window=0)

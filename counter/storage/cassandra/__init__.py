@@ -1,10 +1,11 @@
-"""Event log, ledger, rollups, namespaces and members on Apache Cassandra.
+"""Event log, ledger, rollups, history, namespaces and members on Apache Cassandra.
 
 LOCAL_QUORUM everywhere, in one data centre; agreement (insert if absent) only for what is decided
-once: fold records, namespace versions, the layout, the schema.
+once: fold records, segments set aside, namespace versions, the layout, the schema.
 """
 
 from counter.storage.cassandra.event_log import CassandraEventLog
+from counter.storage.cassandra.history_store import CassandraHistoryStore
 from counter.storage.cassandra.ledger import CassandraLedger
 from counter.storage.cassandra.membership import CassandraMembership
 from counter.storage.cassandra.namespace_store import CassandraNamespaceStore
@@ -14,6 +15,7 @@ from counter.storage.cassandra.settings import ClusterSettings, TlsSettings
 
 __all__ = [
     "CassandraEventLog",
+    "CassandraHistoryStore",
     "CassandraLedger",
     "CassandraMembership",
     "CassandraNamespaceStore",

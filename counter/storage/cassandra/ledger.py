@@ -7,7 +7,7 @@ import msgspec
 
 from counter.clock import NS_PER_MS, Clock
 from counter.errors import StoreDamaged, StoreUnavailable
-from counter.rollups import FoldRecord
+from counter.rollups import FoldRecord, SetAside
 from counter.settings import Platform
 from counter.storage.cassandra.session import CassandraSession
 from counter.storage.cassandra.shared_read import SharedRead
@@ -21,12 +21,13 @@ _RECORDS_KEPT_LONGER_S = 86_400
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(FoldRecord)
+_decision_decoder = msgspec.msgpack.Decoder(SetAside)
 
 
 class CassandraLedger:
     """Marks are plain quorum writes that carry their window's end as timestamp: they only go
-    forward, whoever writes them in whatever order. Fold records and the layout, which must be
-    decided once, are inserted if absent."""
+    forward, whoever writes them in whatever order. Fold records, decisions to set segments aside
+    and the layout, which must be decided once, are inserted if absent."""
 
     def __init__(
         self, session: CassandraSession, platform: Platform, *, store_clock: Clock | None = None
@@ -108,6 +109,22 @@ class CassandraLedger:
 
     async def drop_folds_through(self, window: int) -> int:
         return 0  # they expire
+
+    async def set_aside(self, decision: SetAside) -> None:
+        segment = decision.segment
+        key = (self._region, segment.shard, segment.segment_id)
+        row = (*key, _encoder.encode(decision), self._records_ttl_s)
+        await self._session.agree("set_aside", row)
+
+    async def set_asides(self, shard: int) -> list[SetAside]:
+        rows = await self._session.run("set_asides", (self._region, shard))
+        try:
+            decisions = [_decision_decoder.decode(row[0]) for row in rows]
+        except msgspec.MsgspecError as error:
+            raise StoreDamaged(
+                f"a decision to set aside a segment of shard {shard} cannot be read: {error}"
+            ) from error
+        return sorted(decisions, key=lambda each: each.segment)
 
     async def _read_closed(self) -> Closed:
         began_ns = time.monotonic_ns()

@@ -9,12 +9,13 @@ class CassandraMembership:
         self._session = session
         self._region = platform.region
 
-    async def beat(self, member: str, *, ttl_s: int) -> None:
-        await self._session.run("beat", (self._region, member, ttl_s))
+    async def beat(self, member: str, report: bytes, *, ttl_s: int) -> None:
+        await self._session.run("beat", (self._region, member, report, ttl_s))
 
-    async def live(self) -> list[str]:
+    async def live(self) -> list[tuple[str, bytes]]:
         rows = await self._session.run("live_members", (self._region,))
-        return sorted(row[0] for row in rows)
+        # A worker of the version before says nothing.
+        return sorted((member, report or b"") for member, report in rows)
 
     async def leave(self, member: str) -> None:
         await self._session.run("leave", (self._region, member))

@@ -3,10 +3,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from counter.clock import NS_PER_MS
-from counter.errors import StoreDamaged
 from counter.rollups import Rollup, RollupKey
 from counter.settings import Platform
 from counter.storage.cassandra.session import CassandraSession
+from counter.storage.cassandra.states import from_text, to_text
+from counter.storage.name_range import name_range
 from counter.storage.ports import RollupRow
 
 _NS_PER_US = 1_000
@@ -41,7 +42,7 @@ class CassandraRollupStore:
         for (namespace_id, bucket, counter), rollup in rows:
             stamp_us = (rollup.through_window + 1) * window_us
             by_bucket[namespace_id, bucket].append(
-                (namespace_id, bucket, counter, region, _written(rollup), stamp_us)
+                (namespace_id, bucket, counter, region, to_text(rollup), stamp_us)
             )
         batches = [
             self._session.run_batch("write_rollup", of_bucket[start : start + _ROWS_PER_BATCH])
@@ -50,21 +51,16 @@ class CassandraRollupStore:
         ]
         await asyncio.gather(*batches)
 
+    async def page(
+        self, namespace_id: int, bucket: int, *, prefix: str, after: str, limit: int
+    ) -> list[tuple[str, Rollup]]:
+        key = (namespace_id, bucket, *name_range(prefix, after), self._region, limit)
+        rows = await self._session.run("page_rollups", key)
+        return [(counter, from_text(state)) for counter, state in rows]
+
     async def _read(
         self, namespace_id: int, bucket: int, counters: list[str], found: dict[RollupKey, Rollup]
     ) -> None:
         key = (namespace_id, bucket, counters, self._region)
         for counter, state in await self._session.run("read_rollups", key):
-            found[RollupKey(namespace_id, bucket, counter)] = _read(state)
-
-
-def _written(rollup: Rollup) -> str:
-    return f"{rollup.count} {rollup.epoch} {rollup.cleared_at_ns} {rollup.through_window}"
-
-
-def _read(state: str) -> Rollup:
-    try:
-        count, epoch, cleared_at_ns, through_window = map(int, state.split())
-    except ValueError as error:
-        raise StoreDamaged(f"a rollup cannot be read: {state!r}") from error
-    return Rollup(count, epoch, cleared_at_ns, through_window)
+            found[RollupKey(namespace_id, bucket, counter)] = from_text(state)

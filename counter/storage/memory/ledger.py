@@ -1,5 +1,5 @@
 from counter.clock import Clock
-from counter.rollups import FoldRecord
+from counter.rollups import FoldRecord, SetAside
 from counter.storage.ports import Closed
 from counter.windows import Layout
 
@@ -11,6 +11,7 @@ class MemoryLedger:
         self._closed_through = -1
         self._watermarks: list[int] = []
         self._folds: list[dict[int, FoldRecord]] = []  # by shard, then by from_window
+        self._set_asides: list[dict[bytes, SetAside]] = []  # by shard, then by segment
 
     async def open_layout(self, wanted: Layout) -> Layout:
         if self._layout is None:
@@ -18,6 +19,7 @@ class MemoryLedger:
             self._closed_through = wanted.from_window - 1
             self._watermarks = [wanted.from_window - 1] * wanted.shards
             self._folds = [{} for _ in range(wanted.shards)]
+            self._set_asides = [{} for _ in range(wanted.shards)]
         return self._layout
 
     async def closed(self) -> Closed:
@@ -48,4 +50,14 @@ class MemoryLedger:
             for start in [s for s, record in records.items() if record.to_window <= window]:
                 del records[start]
                 dropped += 1
+        for decisions in self._set_asides:
+            for key in [k for k, each in decisions.items() if each.segment.window <= window]:
+                del decisions[key]
         return dropped
+
+    async def set_aside(self, decision: SetAside) -> None:
+        segment = decision.segment
+        self._set_asides[segment.shard].setdefault(segment.segment_id, decision)
+
+    async def set_asides(self, shard: int) -> list[SetAside]:
+        return sorted(self._set_asides[shard].values(), key=lambda each: each.segment)

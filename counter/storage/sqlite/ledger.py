@@ -4,7 +4,7 @@ import msgspec
 
 from counter.clock import Clock
 from counter.errors import StoreDamaged
-from counter.rollups import FoldRecord
+from counter.rollups import FoldRecord, SetAside
 from counter.segments import SegmentRef
 from counter.storage.ports import Closed
 from counter.storage.sqlite.database import Database
@@ -25,8 +25,12 @@ _ADVANCE = (
     "INSERT INTO watermarks VALUES (?, ?, ?) ON CONFLICT DO UPDATE "
     "SET window = max(window, excluded.window)"
 )
-_PROPOSE = "INSERT OR IGNORE INTO folds VALUES (?, ?, ?, ?, ?, ?, ?)"
-_FOLD_COLUMNS = "shard, from_window, to_window, segments, event_count, namespaces_version"
+_FOLD_COLUMNS = (
+    "shard, from_window, to_window, segments, event_count, namespaces_version, digest, set_aside"
+)
+_PROPOSE = (
+    f"INSERT OR IGNORE INTO folds (region, {_FOLD_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _FOLD = f"SELECT {_FOLD_COLUMNS} FROM folds WHERE region = ? AND shard = ? AND from_window = ?"
 # The chain has no gaps, so the range begins in the last record that starts at or before it.
 _FOLDS = (
@@ -38,10 +42,15 @@ _DROP = (
     "DELETE FROM folds WHERE (region, shard, from_window) IN (SELECT region, shard, from_window "
     "FROM folds WHERE region = ? AND to_window <= ? LIMIT ?)"
 )
+_SET_ASIDE = "INSERT OR IGNORE INTO set_asides VALUES (?, ?, ?, ?, ?)"
+_SET_ASIDES = "SELECT decision FROM set_asides WHERE region = ? AND shard = ?"
+_DROP_SET_ASIDES = "DELETE FROM set_asides WHERE region = ? AND window <= ?"
 _DROPPED_PER_CALL_MAX = 2_000
 _SQLITE_INTEGER_MAX = 2**63 - 1
 
 _segments = msgspec.msgpack.Decoder(tuple[SegmentRef, ...])
+_decisions = msgspec.msgpack.Decoder(tuple[SetAside, ...])
+_decision = msgspec.msgpack.Decoder(SetAside)
 
 
 class SqliteLedger:
@@ -107,9 +116,27 @@ class SqliteLedger:
 
     async def drop_folds_through(self, window: int) -> int:
         def job(connection: sqlite3.Connection) -> int:
+            # People made these one by one: few. They are all in records by now.
+            connection.execute(_DROP_SET_ASIDES, (self._region, window))
             return connection.execute(_DROP, (self._region, window, _DROPPED_PER_CALL_MAX)).rowcount
 
         return await self._database.write(job)
+
+    async def set_aside(self, decision: SetAside) -> None:
+        segment = decision.segment
+        key = (self._region, segment.shard, segment.segment_id, segment.window)
+        row = (*key, msgspec.msgpack.encode(decision))
+        await self._database.write(lambda connection: connection.execute(_SET_ASIDE, row))
+
+    async def set_asides(self, shard: int) -> list[SetAside]:
+        rows = self._database.read(_SET_ASIDES, (self._region, shard))
+        try:
+            decisions = [_decision.decode(packed) for (packed,) in rows]
+        except msgspec.MsgspecError as error:
+            raise StoreDamaged(
+                f"a decision to set aside a segment of shard {shard} cannot be read: {error}"
+            ) from error
+        return sorted(decisions, key=lambda each: each.segment)
 
     # The parts that a fold's one transaction is made of.
 
@@ -122,6 +149,8 @@ class SqliteLedger:
             msgspec.msgpack.encode(record.segments),
             record.event_count,
             record.namespaces_version,
+            record.digest,
+            msgspec.msgpack.encode(record.set_aside),
         )
         if connection.execute(_PROPOSE, row).rowcount == 1:
             return record
@@ -135,10 +164,11 @@ class SqliteLedger:
         self._watermarks[shard] = max(self._watermarks[shard], window)
 
 
-def _record(row: tuple[int, int, int, bytes, int, int]) -> FoldRecord:
-    shard, from_window, to_window, packed, event_count, namespaces_version = row
+def _record(row: tuple[int, int, int, bytes, int, int, bytes, bytes]) -> FoldRecord:
+    shard, from_window, to_window, packed, event_count, namespaces_version, digest, aside = row
     try:
         segments = _segments.decode(packed)
+        set_aside = _decisions.decode(aside)
     except msgspec.MsgspecError as error:
         raise StoreDamaged(
             f"the fold record of shard {shard} from window {from_window} cannot be read: {error}"
@@ -150,4 +180,6 @@ def _record(row: tuple[int, int, int, bytes, int, int]) -> FoldRecord:
         segments=segments,
         event_count=event_count,
         namespaces_version=namespaces_version,
+        digest=digest,
+        set_aside=set_aside,
     )

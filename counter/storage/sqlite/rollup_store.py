@@ -2,20 +2,32 @@ import sqlite3
 from collections.abc import Sequence
 
 from counter.rollups import Rollup, RollupKey
+from counter.storage.name_range import name_range
 from counter.storage.ports import RollupRow
 from counter.storage.sqlite.database import Database, chunks, values
+from counter.storage.sqlite.states import (
+    COLUMN_COUNT,
+    COLUMNS,
+    READ_COLUMNS,
+    from_columns,
+    to_columns,
+)
 
-_COLUMNS = "(namespace_id, bucket, counter, region, count, epoch, cleared_at_ns, through_window)"
+_INSERT = f"INSERT INTO rollups (namespace_id, bucket, counter, region, {COLUMNS}) "
+_ROW = f"({', '.join('?' * (4 + COLUMN_COUNT))})"
 _MERGE = (
-    " ON CONFLICT DO UPDATE SET count = excluded.count, epoch = excluded.epoch, "
-    "cleared_at_ns = excluded.cleared_at_ns, through_window = excluded.through_window "
-    "WHERE excluded.through_window >= through_window"
+    " ON CONFLICT DO UPDATE SET "
+    + ", ".join(f"{column} = excluded.{column}" for column in COLUMNS.split(", "))
+    + " WHERE excluded.through_window >= through_window"
 )
 _READ = (
-    " SELECT namespace_id, bucket, counter, count, epoch, cleared_at_ns, through_window "
+    f" SELECT namespace_id, bucket, counter, {READ_COLUMNS} "
     "FROM wanted JOIN rollups USING (namespace_id, bucket, counter) WHERE region = ?"
 )
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_PAGE = (
+    f"SELECT counter, {READ_COLUMNS} FROM rollups WHERE namespace_id = ? AND bucket = ? "
+    "AND counter >= ? AND counter < ? AND region = ? ORDER BY counter LIMIT ?"
+)
 
 
 class SqliteRollupStore:
@@ -30,28 +42,22 @@ class SqliteRollupStore:
             statement = f"WITH wanted(namespace_id, bucket, counter) AS ({wanted})" + _READ
             parameters = [each for key in chunk for each in key]
             for row in self._database.read(statement, [*parameters, self._region]):
-                found[row[:3]] = Rollup(int(row[3]), row[4], row[5], row[6])
+                found[row[:3]] = from_columns(*row[3:])
         return [found.get(key) for key in keys]
 
     async def write(self, rows: Sequence[RollupRow]) -> None:
         await self._database.write(lambda connection: self.write_in(connection, rows))
 
+    async def page(
+        self, namespace_id: int, bucket: int, *, prefix: str, after: str, limit: int
+    ) -> list[tuple[str, Rollup]]:
+        first, end = name_range(prefix, after)
+        rows = self._database.read(_PAGE, (namespace_id, bucket, first, end, self._region, limit))
+        return [(row[0], from_columns(*row[1:])) for row in rows]
+
     def write_in(self, connection: sqlite3.Connection, rows: Sequence[RollupRow]) -> None:
         for chunk in chunks(rows):
             parameters: list[object] = []
-            for (namespace_id, bucket, counter), rollup in chunk:
-                count: int | str = rollup.count
-                if not _INT64_MIN <= rollup.count <= _INT64_MAX:
-                    count = str(rollup.count)
-                parameters += (
-                    namespace_id,
-                    bucket,
-                    counter,
-                    self._region,
-                    count,
-                    rollup.epoch,
-                    rollup.cleared_at_ns,
-                    rollup.through_window,
-                )
-            statement = values(len(chunk), "(?, ?, ?, ?, ?, ?, ?, ?)")
-            connection.execute(f"INSERT INTO rollups {_COLUMNS} {statement}{_MERGE}", parameters)
+            for key, rollup in chunk:
+                parameters += (*key, self._region, *to_columns(rollup))
+            connection.execute(_INSERT + values(len(chunk), _ROW) + _MERGE, parameters)

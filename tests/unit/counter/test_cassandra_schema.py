@@ -45,7 +45,7 @@ def test_every_query_has_a_name_of_its_own() -> None:
     names = [query.name for query in queries("k")]
     assert len(names) == len(set(names)) >= 19
     agreed = {query.name for query in queries("k") if query.kind == "agree"}
-    assert agreed == {"open_layout", "propose_fold", "put_namespaces"}
+    assert agreed == {"open_layout", "propose_fold", "set_aside", "put_namespaces"}
     for query in queries("k"):
         assert ("IF NOT EXISTS" in query.cql) == (query.kind == "agree"), query.name
         assert query.cql.startswith("SELECT") == (query.kind == "read"), query.name

@@ -36,7 +36,7 @@ async def test_an_answer_of_many_pages_is_whole() -> None:
 async def test_more_requests_than_may_be_in_flight_wait_for_their_turn() -> None:
     narrow = await shared_session(replace(settings(), requests_in_flight_max=2))
     region = f"turns {secrets.token_hex(4)}"
-    await asyncio.gather(*(narrow.run("beat", (region, str(n), 60)) for n in range(200)))
+    await asyncio.gather(*(narrow.run("beat", (region, str(n), b"", 60)) for n in range(200)))
     assert len(await narrow.run("live_members", (region,))) == 200
 
 
@@ -68,7 +68,7 @@ async def test_errors_are_told_in_words_and_counted() -> None:
         assert session.problem() is None, attempt
         with pytest.raises(StoreUnavailable, match=r"could not do beat.*unknown") as failed:
             # Cassandra refuses a time to live of more than 20 years.
-            await session.run("beat", ("anywhere", "me", 2_000_000_000))
+            await session.run("beat", ("anywhere", "me", b"", 2_000_000_000))
         assert "\n" not in failed.value.message
     assert counted.value == before + 3
     assert "could not do beat" in (session.problem() or "")
@@ -101,7 +101,7 @@ async def test_of_two_answers_to_one_request_the_first_counts() -> None:
     session = await shared_session()
     region = f"twice {secrets.token_hex(4)}"
     for start in range(0, 5_500, 500):  # more than one page
-        rows = [(region, f"{number:05d}", 600) for number in range(start, start + 500)]
+        rows = [(region, f"{number:05d}", b"", 600) for number in range(start, start + 500)]
         await session.run_batch("beat", rows)
     session._session = _AnsweredTwice(session._session)
     rows = await session.run("live_members", (region,))

@@ -15,6 +15,7 @@ from counter.errors import SetupError, StoreDamaged, StoreUnavailable
 from counter.events import Event
 from counter.namespaces import Namespace, Snapshot, Strategy
 from counter.rollups import FoldRecord, Rollup, RollupKey
+from counter.storage.ports import Fold
 from counter.storage.sqlite import Database
 from counter.windows import Layout
 from tests.stores import REGION, Stores, segment, sqlite_stores
@@ -67,13 +68,14 @@ async def test_a_newer_schema_is_refused_and_not_touched(tmp_path: Path) -> None
     await Database(tmp_path).close()
     path = tmp_path / "tally.db"
     with sqlite3.connect(path) as connection:
+        [version] = connection.execute("PRAGMA user_version").fetchone()
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(SetupError, match="has schema version 99, but this Tally knows versions up"):
         Database(tmp_path)
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA user_version").fetchone() == (99,)
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     await Database(tmp_path).close()  # the refused open let go of the lock
 
@@ -112,7 +114,8 @@ async def test_everything_survives_a_reopen(tmp_path: Path, clock: ManualClock) 
     await stores.namespace_store.put(snapshot)
     await stores.event_log.append(written)
     await stores.ledger.close(1_003)
-    await stores.fold_commit.commit(record, [(KEY, rollup)])
+    fold = Fold(record=record, rollups=[(KEY, rollup)])
+    await stores.fold_commit.commit(fold, rollups_per_batch=100)
     await database.close()
 
     database = Database(tmp_path)
@@ -374,7 +377,8 @@ async def test_a_fold_record_that_cannot_be_read_back_is_damage(
 ) -> None:
     await database.write(
         lambda connection: connection.execute(
-            "INSERT INTO folds VALUES (?, 0, 1, 2, ?, 0, 1)", (REGION, b"\xc1 not a list")
+            "INSERT INTO folds VALUES (?, 0, 1, 2, ?, 0, 1, x'', x'90')",
+            (REGION, b"\xc1 not a list"),
         )
     )
     with pytest.raises(StoreDamaged, match="fold record"):
