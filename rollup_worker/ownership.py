@@ -4,17 +4,17 @@ This is for efficiency alone. Two workers on one shard write the same rollups, b
 decide; a shard that nobody takes for some seconds is folded when somebody does.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
 from counter.metrics import SHARDS_OWNED, WORKERS_ALIVE
 from counter.storage.ports import Membership
+from rollup_worker.report import Report, decode, encode
 
 # A worker that died is forgotten after this long; one that stops says so itself.
 MEMBER_TTL_S = 10
-_BEAT_EVERY_S = 2.0
+BEAT_EVERY_S = 2.0
 
 
 def owner_of(shard: int, members: Sequence[str]) -> str:
@@ -27,26 +27,32 @@ def owner_of(shard: int, members: Sequence[str]) -> str:
 class Ownership:
     def __init__(self, membership: Membership, member: str, *, shards: int) -> None:
         self._membership = membership
-        self._member = member
+        self.member = member
         self._shards = shards
-        self._next_beat_s = 0.0
-        self._owned: list[int] = []
+        # Those to fold, as of the last beat.
+        self.shards: list[int] = []
         self._shards_owned = SHARDS_OWNED.at()
         self._workers_alive = WORKERS_ALIVE.at()
 
-    async def shards(self) -> list[int]:
-        """Those to fold now. Beats when it is time."""
-        time = asyncio.get_running_loop().time
-        if time() >= self._next_beat_s:
-            await self._membership.beat(self._member, ttl_s=MEMBER_TTL_S)
-            members = sorted({*await self._membership.live(), self._member})
-            self._owned = [
-                shard for shard in range(self._shards) if owner_of(shard, members) == self._member
-            ]
-            self._next_beat_s = time() + _BEAT_EVERY_S
-            self._shards_owned.set(len(self._owned))
-            self._workers_alive.set(len(members))
-        return self._owned
+    async def beat(self, report: Report) -> None:
+        """Says that this worker is alive and how it is; finds out which shards are its own."""
+        await self._membership.beat(self.member, encode(report), ttl_s=MEMBER_TTL_S)
+        members = sorted({*(member for member, _ in await self._membership.live()), self.member})
+        self.shards = [
+            shard for shard in range(self._shards) if owner_of(shard, members) == self.member
+        ]
+        self._shards_owned.set(len(self.shards))
+        self._workers_alive.set(len(members))
+
+    async def fleet(self, report: Report) -> dict[str, Report | None]:
+        """The live workers, this one with `report`, the others with what they last said; None:
+        it cannot be read."""
+        live = await self._membership.live()
+        return dict(
+            sorted(
+                ({member: decode(said) for member, said in live} | {self.member: report}).items()
+            )
+        )
 
     async def leave(self) -> None:
-        await self._membership.leave(self._member)
+        await self._membership.leave(self.member)

@@ -5,53 +5,54 @@ the rollups from it. If another worker's record holds instead, it computes the r
 So two workers, a paused worker or a replay can only write the same values again.
 
 A pass works in slices and gives way to other work of the process between them.
+
+All segments are decoded before their record is proposed. One that cannot be read stops its shard,
+and nothing was decided about it yet: an operator may still have it restored, or set it aside. The
+record then says what was left out, by whom and why, so that every replay leaves out the same.
 """
 
-import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+
+import msgspec
 
 from counter.clock import NS_PER_MS
-from counter.errors import StoreDamaged
-from counter.events import Event
-from counter.fold import FoldCounts, fold, gather
-from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
+from counter.errors import SegmentDamaged
+from counter.fold import FoldCounts
 from counter.metrics import (
     FOLD_CONFLICTS,
     FOLD_CONTESTS,
     FOLD_DUPLICATES,
     FOLD_PASS_EVENTS,
     FOLD_PASS_SECONDS,
+    HISTORY_ROWS_WRITTEN,
     ROLLUPS_WRITTEN,
 )
-from counter.namespaces import EMPTY, Namespace, Snapshot
-from counter.rollups import ZERO, CachedCount, FoldRecord, RollupKey
-from counter.segments import SegmentRef, decode
+from counter.rollups import CachedCount, FoldRecord
+from counter.segments import SegmentRef
 from counter.storage.ports import (
     FOREVER,
     CountCache,
     CounterKey,
     EventLog,
+    Fold,
     FoldCommit,
+    HistoryStore,
     Ledger,
     NamespaceStore,
     RollupRow,
     RollupStore,
 )
 from counter.windows import Layout
+from rollup_worker.record_folds import RecordFolds
 
 # A pass that took longer than this starts anew. Records are kept for a day at least, so whoever
 # proposes within it cannot bring back a record of his own where another has held and expired.
 PASS_S_MAX = 3_600.0
 # How many windows are looked at at once: after an outage there may be very many.
 _WINDOWS_PER_LOOK = 256
-# Bounds memory, and how long adds wait behind a pass on a store with one writer.
-EVENTS_PER_PASS_MAX = 20_000
-_COUNTERS_PER_SLICE = 512
-_EVENTS_PER_SLICE = 2_000
 # A shard without events is folded at least this often: its reads stay about as fresh as others',
 # and an idle store does not fill with empty records.
 _IDLE_FOLD_NS = 2_000 * NS_PER_MS
@@ -67,12 +68,30 @@ class ShardProgress:
     last_pass_s: float = 0.0
     problem: str | None = None
 
+    def take(self, record: FoldRecord, counts: FoldCounts, seconds: float) -> None:
+        self.events += record.event_count
+        self.counts.duplicates += counts.duplicates
+        self.counts.conflicts += counts.conflicts
+        self.last_pass_events = record.event_count
+        self.last_pass_s = seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassResult:
+    events: int = 0
+    rollups: int = 0
+    seconds: float = 0.0
+    is_full: bool = False  # cut short by its size: a larger one would have done more
+    has_more: bool = False  # closed windows are left to fold
+    folded_through: int  # the shard's watermark after it
+
 
 @dataclass(frozen=True, kw_only=True)
 class FoldStores:
     event_log: EventLog
     ledger: Ledger
     rollup_store: RollupStore
+    history_store: HistoryStore
     fold_commit: FoldCommit
     shared_cache: CountCache
     namespace_store: NamespaceStore
@@ -90,54 +109,81 @@ class Rollup:
         self._monotonic_s = monotonic_s
         self._layout = layout
         self._idle_windows = max(1, _IDLE_FOLD_NS // layout.window_ns)
-        self._last_snapshot = EMPTY
+        self._folds = RecordFolds(
+            stores.event_log, stores.rollup_store, stores.namespace_store, layout
+        )
         self.progress = [ShardProgress() for _ in range(layout.shards)]
         self._metrics = _PassMetrics()
 
-    async def fold_shard(self, shard: int, closed_through: int) -> bool:
-        """One pass over a shard's closed windows; False if there is nothing left to fold."""
+    async def fold_shard(
+        self, shard: int, closed_through: int, *, events_max: int, rollups_per_batch: int
+    ) -> PassResult:
+        """One pass over a shard's closed windows: about `events_max` events, or one window."""
         began_s = self._monotonic_s()
         # Another worker may have closed and folded further than this one knows.
         watermark = (await self._stores.ledger.watermarks())[shard]
-        record = await self._next_record(shard, watermark, closed_through)
+        if closed_through <= watermark:
+            return PassResult(folded_through=watermark)
+        record = await self._decided(shard, watermark)
+        is_agreed = record is not None
         if record is None:
-            return False
+            record = await self._proposal(shard, watermark, closed_through, events_max)
+        if record is None:
+            return PassResult(folded_through=watermark)
         while True:
             counts = FoldCounts()
-            rows = await self._rows(record, counts)
+            try:
+                fold = await self._folds.fold_of(
+                    record, counts, is_agreed=is_agreed, rollups_per_batch=rollups_per_batch
+                )
+            except SegmentDamaged as damage:
+                if is_agreed:
+                    raise
+                record = await self._without_set_aside(record, damage)
+                continue
             if self._monotonic_s() - began_s > PASS_S_MAX:
-                return True
-            agreed = await self._stores.fold_commit.commit(record, rows)
-            if agreed == record:
+                return PassResult(has_more=True, folded_through=watermark)
+            agreed = await self._stores.fold_commit.commit(
+                fold, rollups_per_batch=rollups_per_batch
+            )
+            if agreed == fold.record:
                 break
             self._metrics.contests.add()
-            record = agreed
-        await self._refresh_cache(record, rows)
+            record, is_agreed = agreed, True
+        await self._refresh_cache(agreed, fold.rollups)
+        seconds = self._monotonic_s() - began_s
         progress = self.progress[shard]
-        progress.events += record.event_count
-        progress.counts.duplicates += counts.duplicates
-        progress.counts.conflicts += counts.conflicts
-        progress.last_pass_events = record.event_count
-        progress.last_pass_s = self._monotonic_s() - began_s
-        self._metrics.record(progress, counts, rollups=len(rows))
-        return record.to_window < closed_through
+        progress.take(agreed, counts, seconds)
+        self._metrics.record(progress, counts, fold)
+        return PassResult(
+            events=agreed.event_count,
+            rollups=len(fold.rollups),
+            seconds=seconds,
+            is_full=agreed.event_count > 0 and agreed.to_window < closed_through,
+            has_more=agreed.to_window < closed_through,
+            folded_through=agreed.to_window,
+        )
 
-    async def _next_record(
-        self, shard: int, watermark: int, closed_through: int
+    async def _decided(self, shard: int, watermark: int) -> FoldRecord | None:
+        """The next record, if it was agreed by a worker that did not finish, or is about to."""
+        decided = await self._stores.ledger.folds(shard, watermark + 1, FOREVER)
+        if not decided:
+            return None
+        assert decided[0].from_window == watermark + 1, "fold records form a chain"
+        return decided[0]
+
+    async def _proposal(
+        self, shard: int, watermark: int, closed_through: int, events_max: int
     ) -> FoldRecord | None:
         from_window = watermark + 1
-        if closed_through < from_window:
-            return None
-        decided = await self._stores.ledger.folds(shard, from_window, FOREVER)
-        if decided:  # by a worker that did not finish, or is about to
-            assert decided[0].from_window == from_window, "fold records form a chain"
-            return decided[0]
-        refs, looked_through = await self._refs_of_pass(shard, from_window, closed_through)
+        refs, looked_through = await self._refs_of_pass(
+            shard, from_window, closed_through, events_max
+        )
         if not refs and looked_through - watermark < self._idle_windows:
             return None
         # After the segments: whoever wrote one of them had a version that is in the store by now.
         snapshot = await self._stores.namespace_store.latest()
-        to_window = _last_window_of_pass(refs, looked_through)
+        to_window = _last_window_of_pass(refs, looked_through, events_max)
         segments = tuple(ref for ref in refs if ref.window <= to_window)
         return FoldRecord(
             shard=shard,
@@ -148,8 +194,26 @@ class Rollup:
             namespaces_version=0 if snapshot is None else snapshot.version,
         )
 
+    async def _without_set_aside(self, record: FoldRecord, damage: SegmentDamaged) -> FoldRecord:
+        """The proposal without the segments that an operator decided to leave out.
+
+        Raises the damage again if its segment is not among them.
+        """
+        decisions = await self._stores.ledger.set_asides(record.shard)
+        by_id = {each.segment.segment_id: each for each in decisions}
+        if damage.segment_id not in by_id:
+            raise damage
+        kept = tuple(ref for ref in record.segments if ref.segment_id not in by_id)
+        left_out = (by_id[ref.segment_id] for ref in record.segments if ref.segment_id in by_id)
+        return msgspec.structs.replace(
+            record,
+            segments=kept,
+            event_count=sum(ref.event_count for ref in kept),
+            set_aside=(*record.set_aside, *left_out),
+        )
+
     async def _refs_of_pass(
-        self, shard: int, from_window: int, closed_through: int
+        self, shard: int, from_window: int, closed_through: int, events_max: int
     ) -> tuple[list[SegmentRef], int]:
         """The next segments, as many as a pass takes or some more, and the last window looked at.
 
@@ -159,76 +223,13 @@ class Rollup:
         refs: list[SegmentRef] = []
         events = 0
         looked_through = from_window - 1
-        while looked_through < last and events < EVENTS_PER_PASS_MAX:
+        while looked_through < last and events < events_max:
             start = looked_through + 1
             looked_through = min(last, looked_through + _WINDOWS_PER_LOOK)
             found = await self._stores.event_log.refs(shard, start, looked_through)
             refs += found
             events += sum(ref.event_count for ref in found)
         return refs, looked_through
-
-    async def _rows(self, record: FoldRecord, counts: FoldCounts) -> list[RollupRow]:
-        """The rollups that the record leads to: the same whoever computes them, and when (I3)."""
-        if not record.segments:
-            return []
-        snapshot = await self._snapshot(record.namespaces_version)
-        rows: list[RollupRow] = []
-        for namespace_id, events in (await self._events(record.segments)).items():
-            namespace = snapshot.by_id.get(namespace_id)
-            if namespace is None:  # deleted; nobody can ever read it again
-                continue
-            await self._fold_namespace(namespace, events, record, rows, counts)
-        return rows
-
-    async def _snapshot(self, version: int) -> Snapshot:
-        """A version never changes, so the last one is kept."""
-        if self._last_snapshot.version != version:
-            snapshot = await self._stores.namespace_store.get(version)
-            assert snapshot is not None, version
-            self._last_snapshot = snapshot
-        return self._last_snapshot
-
-    async def _events(self, refs: Sequence[SegmentRef]) -> dict[int, defaultdict[str, list[Event]]]:
-        """By namespace, then by counter. `refs` are sorted, so ids rise within each window."""
-        events: dict[int, defaultdict[str, list[Event]]] = {}
-        for slice_ in _slices(refs):
-            for ref, body in zip(slice_, await self._stores.event_log.bodies(slice_), strict=True):
-                if body is None:
-                    raise StoreDamaged(
-                        f"segment {ref.segment_id.hex()} of window {ref.window}, shard {ref.shard} "
-                        "is named by its fold record but gone"
-                    )
-                of_namespace = events.setdefault(ref.namespace_id, defaultdict(list))
-                gather(of_namespace, [(ref.segment_id, decode(body))])
-            await asyncio.sleep(0)
-        return events
-
-    async def _fold_namespace(
-        self,
-        namespace: Namespace,
-        events: dict[str, list[Event]],
-        record: FoldRecord,
-        rows: list[RollupRow],
-        counts: FoldCounts,
-    ) -> None:
-        buckets = ROLLUP_BUCKETS[namespace.cardinality]
-        prefix = namespace_prefix(namespace.id)
-        keys = [(counter_hash(prefix, counter) % buckets, counter) for counter in events]
-        keys.sort(key=itemgetter(0))  # neighbours in the store are read and written together
-        for start in range(0, len(keys), _COUNTERS_PER_SLICE):
-            slice_ = [
-                RollupKey(namespace.id, bucket, counter)
-                for bucket, counter in keys[start : start + _COUNTERS_PER_SLICE]
-            ]
-            present = await self._stores.rollup_store.read(slice_)
-            for key, row in zip(slice_, present, strict=True):
-                base = row or ZERO
-                if base.through_window >= record.from_window:
-                    # Another fold from here is in the row: either this very record was committed
-                    # before, or another one was, and then the commit of this one will say so.
-                    continue
-                rows.append((key, fold(base, events[key.counter], record.to_window, counts)))
-            await asyncio.sleep(0)
 
     async def _refresh_cache(self, record: FoldRecord, rows: Sequence[RollupRow]) -> None:
         """Gives the counters that readers ask for their new counts; others stay out of the cache.
@@ -237,7 +238,7 @@ class Rollup:
         """
         stamp_ns = self._layout.complete_through_ns(record.to_window)
         cache = self._stores.shared_cache
-        snapshot = await self._snapshot(record.namespaces_version)
+        snapshot = await self._folds.snapshot(record.namespaces_version)
         cached = await cache.get(
             [(namespace_id, counter) for (namespace_id, _, counter), _ in rows]
         )
@@ -259,37 +260,25 @@ class _PassMetrics:
         self._duplicates = FOLD_DUPLICATES.at()
         self._conflicts = FOLD_CONFLICTS.at()
         self._rollups = ROLLUPS_WRITTEN.at()
+        self._history_rows = HISTORY_ROWS_WRITTEN.at()
 
-    def record(self, shard: ShardProgress, counts: FoldCounts, *, rollups: int) -> None:
+    def record(self, shard: ShardProgress, counts: FoldCounts, fold: Fold) -> None:
         self._seconds.record(shard.last_pass_s)
         self._events.record(shard.last_pass_events)
         self._duplicates.add(counts.duplicates)
         self._conflicts.add(counts.conflicts)
-        self._rollups.add(rollups)
+        self._rollups.add(len(fold.rollups))
+        self._history_rows.add(len(fold.history))
 
 
-def _slices(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
-    """Cuts a pass's segments into pieces of about the same work."""
-    slice_: list[SegmentRef] = []
-    events = 0
-    for ref in refs:
-        slice_.append(ref)
-        events += ref.event_count
-        if events >= _EVENTS_PER_SLICE:
-            yield slice_
-            slice_, events = [], 0
-    if slice_:
-        yield slice_
-
-
-def _last_window_of_pass(refs: Sequence[SegmentRef], closed_through: int) -> int:
+def _last_window_of_pass(refs: Sequence[SegmentRef], closed_through: int, events_max: int) -> int:
     """As many windows as fit in a pass, and at least the first one that has events."""
     events_by_window: Counter[int] = Counter()
     for ref in refs:
         events_by_window[ref.window] += ref.event_count
     events = 0
     for window, of_window in events_by_window.items():
-        if events and events + of_window > EVENTS_PER_PASS_MAX:
+        if events and events + of_window > events_max:
             return window - 1
         events += of_window
     return closed_through

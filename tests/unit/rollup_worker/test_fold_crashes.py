@@ -90,6 +90,9 @@ async def test_a_crash_at_every_step_of_a_stepwise_commit(
                 break
         assert {
             "after ledger.propose",
+            "before history_store.write",
+            "in the middle of history_store.write",
+            "after history_store.write",
             "before rollup_store.write",
             "in the middle of rollup_store.write",
             "after rollup_store.write",
@@ -171,7 +174,7 @@ async def test_a_worker_overtaken_by_a_shorter_record_takes_that_one(world: Worl
     paused = world.worker(gate.wrap)
     passing = asyncio.create_task(paused.pass_over_all())
     await asyncio.wait_for(gate.reached.wait(), 10)
-    await world.worker().rollup.fold_shard(shard, first_close)
+    await world.worker().pass_over(shard, first_close)
     gate.opened.set()
     await passing
     await world.check()
@@ -187,7 +190,7 @@ async def test_a_worker_that_knows_of_fewer_closes_than_are_folded(world: World)
     await world.worker().pass_over_all()
     assert await world.stores.ledger.watermarks() > [closed_through] * 2
     for shard in range(world.layout.shards):
-        assert not await behind.rollup.fold_shard(shard, closed_through)
+        assert not (await behind.pass_over(shard, closed_through)).has_more
     await world.check()
 
 
@@ -202,8 +205,9 @@ async def test_a_pass_that_was_paused_for_longer_than_records_may_be_gone_starts
     shard = shard_of(world.id_of("plays"), "views", world.layout.shards)
     times_s = iter([0.0, PASS_S_MAX + 1.0])
     parts.rollup._monotonic_s = lambda: next(times_s, PASS_S_MAX + 1.0)
-    assert await parts.rollup.fold_shard(shard, closed_through) is True
+    assert (await parts.pass_over(shard, closed_through)).has_more
     assert await world.records(shard) == []
-    assert not await parts.rollup.fold_shard(shard, closed_through)  # in time, from the start
+    # In time, from the start.
+    assert not (await parts.pass_over(shard, closed_through)).has_more
     await world.fold_all()
     await world.check()

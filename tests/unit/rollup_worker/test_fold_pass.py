@@ -92,18 +92,20 @@ async def test_a_segment_that_lands_after_the_close_but_before_the_fold_may_coun
     assert (await world.rollups())[world.id_of("plays"), "views"] == (105, 0, 0)
 
 
-async def test_several_windows_are_one_pass_up_to_a_number_of_events(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rollup_worker.rollup, "EVENTS_PER_PASS_MAX", 5)
+async def test_several_windows_are_one_pass_up_to_a_number_of_events(world: World) -> None:
     sizes = [2, 3, 1, 7, 1, 4, 1]
     for size in sizes:
         for _ in range(size):
             await world.write("views", 1)
         world.clock.advance_ms(PLATFORM.window_ms)
+    world.clock.advance_ms(PLATFORM.close_grace_ns // NS_PER_MS)
+    shard = shard_of(world.id_of("plays"), "views", world.layout.shards)
+    parts = world.worker()
+    closed_through = await parts.closer.close_due()
+    while (result := await parts.pass_over(shard, closed_through, events_max=5)).has_more:
+        assert result.is_full
     await world.fold_all()
     await world.check()
-    shard = shard_of(world.id_of("plays"), "views", world.layout.shards)
     counts = [record.event_count for record in await world.records(shard)]
     # A window is never cut, however large it is.
     assert [count for count in counts if count] == [5, 1, 7, 5, 1]

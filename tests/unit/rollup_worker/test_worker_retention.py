@@ -2,9 +2,10 @@
 
 import pytest
 
-from counter.storage.ports import FOREVER
+from counter.clock import NS_PER_MS, NS_PER_S
+from counter.storage.ports import FOREVER, HistoryKey
 from tests.stores import KEEPING, shard_of
-from tests.unit.rollup_worker.world import COUNTERS, PLATFORM, World
+from tests.unit.rollup_worker.world import COUNTERS, HISTORY, PLATFORM, World
 
 RETENTION_MS = PLATFORM.log_retention_s * 1_000
 DAY_MS = 86_400_000
@@ -44,7 +45,7 @@ async def test_one_shard_that_is_behind_keeps_its_events(world: World) -> None:
     world.clock.advance_ms(10 * DAY_MS)
     parts = world.worker()
     closed_through = await parts.closer.close_due()
-    while await parts.rollup.fold_shard(1 - behind, closed_through):
+    while (await parts.pass_over(1 - behind, closed_through)).has_more:
         pass
     await parts.retention.forget()
     assert await segments(world) == 1
@@ -90,3 +91,43 @@ async def test_more_segments_than_one_call_forgets(world: World) -> None:
     world.clock.advance_ms(RETENTION_MS + 1_000)
     await world.worker().retention.forget()
     assert await segments(world) == 1  # the one that is not folded
+
+
+async def history(world: World, step_ms: int) -> list[int]:
+    """The steps of which a state is kept."""
+    key = HistoryKey(world.id_of("plays"), "views", step_ms)
+    return [row.step for row in await world.stores.history_store.between(key, 0, FOREVER, limit=99)]
+
+
+async def test_history_is_forgotten_step_by_step_and_the_coarser_is_kept(world: World) -> None:
+    """A state goes when the step that ended it is older than the retention, and not before."""
+    fine, coarse = HISTORY
+    start_ns = world.clock.now_ns()
+    for _ in range(3):  # 60 s apart: each in other steps than the one before
+        await world.write("views", 1)
+        world.clock.advance_ms(60_000)
+    await world.fold_all()
+    retention = world.worker().retention
+    kept_fine, kept_coarse = (
+        await history(world, fine.step_ms),
+        await history(world, coarse.step_ms),
+    )
+    assert len(kept_fine) == len(kept_coarse) == 2  # the third is the rollup
+
+    async def forget_when_ended_for(seconds: float, retention_ms: int) -> None:
+        """So long after the second write, which ended the state of the first."""
+        due_ns = start_ns + 60 * NS_PER_S + retention_ms * NS_PER_MS + round(seconds * NS_PER_S)
+        world.clock.advance_ms((due_ns - world.clock.now_ns()) // NS_PER_MS)
+        await retention.forget_history()
+
+    await forget_when_ended_for(-2, fine.retention_ms)
+    assert await history(world, fine.step_ms) == kept_fine
+    await forget_when_ended_for(4, fine.retention_ms)
+    assert await history(world, fine.step_ms) == kept_fine[1:]
+    assert await history(world, coarse.step_ms) == kept_coarse
+    await forget_when_ended_for(-10, coarse.retention_ms)
+    assert await history(world, fine.step_ms) == []
+    assert await history(world, coarse.step_ms) == kept_coarse
+    await forget_when_ended_for(20, coarse.retention_ms)
+    assert await history(world, coarse.step_ms) == kept_coarse[1:]
+    assert await world.rollups() == world.expected()

@@ -5,26 +5,40 @@ import random
 from collections import defaultdict
 from typing import Any
 
-from counter.clock import NS_PER_MS, ManualClock
+from counter.clock import NS_PER_MS, NS_PER_S, ManualClock
 from counter.events import Event
-from counter.fold import FoldCounts, fold, gather
+from counter.fold import FoldCounts, gather
+from counter.history import HistoryRow, fold_with_history
 from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
-from counter.namespaces import EMPTY, Definition, Snapshot, Strategy, next_snapshot
+from counter.namespaces import (
+    EMPTY,
+    Definition,
+    HistoryStep,
+    Namespace,
+    Snapshot,
+    Strategy,
+    next_snapshot,
+)
 from counter.rollups import ZERO, FoldRecord, RollupKey
 from counter.segments import decode
 from counter.settings import Platform
-from counter.storage.ports import FOREVER
+from counter.storage.ports import FOREVER, HistoryKey
 from counter.storage.stepwise import StepwiseFoldCommit
 from counter.windows import Layout
 from rollup_worker.closer import Closer
 from rollup_worker.ownership import Ownership
 from rollup_worker.retention import Retention
-from rollup_worker.rollup import FoldStores, Rollup
+from rollup_worker.rollup import FoldStores, PassResult, Rollup
 from rollup_worker.worker import Worker
 from tests.stores import Stores, segment, shard_of
 from tests.tampered import Tampered, Wrap
 
 PLATFORM = Platform(region="test", shards=2, log_retention_s=3_600)
+# Short steps, so that tests of some seconds have a history.
+HISTORY = (
+    HistoryStep(step_ms=2_000, retention_ms=86_400_000),
+    HistoryStep(step_ms=10_000, retention_ms=2 * 86_400_000),
+)
 COUNTERS = tuple(f"counter {number}" for number in range(8))
 
 
@@ -47,7 +61,15 @@ class World:
         return world
 
     async def apply(self, *names: str) -> None:
-        wanted = [Definition(name=name, strategy=Strategy.EVENTUAL) for name in names]
+        wanted = [
+            Definition(
+                name=name,
+                strategy=Strategy.ROLLING_WINDOW,
+                rolling_window_ms=4_000,
+                history=HISTORY,
+            )
+            for name in names
+        ]
         self.snapshot = next_snapshot(self.snapshot, wanted, applied_at_ns=self.clock.now_ns())
         assert await self.stores.namespace_store.put(self.snapshot)
 
@@ -81,8 +103,21 @@ class World:
             of_counter.setdefault((event.time_ns, event.token), delta)
         return event
 
-    def worker(self, wrap: Wrap | None = None, clock: ManualClock | None = None) -> "WorkerParts":
-        return WorkerParts(self, wrap or (lambda name, port: port), clock or self.clock)
+    def worker(
+        self,
+        wrap: Wrap | None = None,
+        clock: ManualClock | None = None,
+        *,
+        member: str = "the worker",
+        passes_in_parallel: int = 4,
+    ) -> "WorkerParts":
+        return WorkerParts(
+            self,
+            wrap or (lambda name, port: port),
+            clock or self.clock,
+            member=member,
+            passes_in_parallel=passes_in_parallel,
+        )
 
     async def fold_all(self) -> None:
         """Lets every window that has an event close, and folds to the end with a fresh worker."""
@@ -156,43 +191,79 @@ class World:
                 key = self.key(namespace_id, counter)
                 [row] = await self.stores.rollup_store.read([key])
                 assert row is not None
-                scratch = fold(
-                    ZERO, of_counter, through_window=row.through_window, counts=FoldCounts()
+                namespace = self.snapshot.by_id[namespace_id]
+                scratch, past = fold_with_history(
+                    ZERO,
+                    of_counter,
+                    row.through_window,
+                    FoldCounts(),
+                    layout=self.layout,
+                    steps_ms=[each.step_ms for each in namespace.history],
+                    recent_windows=namespace.recent_windows(self.layout.window_ms),
                 )
                 assert row == scratch, key
+                assert await self._history(namespace, counter) == sorted(past, key=_in_order)
+
+    async def _history(self, namespace: Namespace, counter: str) -> list[tuple[int, HistoryRow]]:
+        found = []
+        for each in namespace.history:
+            key = HistoryKey(namespace.id, counter, each.step_ms)
+            rows = await self.stores.history_store.between(key, 0, FOREVER, limit=10_000)
+            found += [(each.step_ms, row) for row in rows]
+        return found
+
+
+def _in_order(past: tuple[int, HistoryRow]) -> tuple[int, int]:
+    step_ms, row = past
+    return step_ms, row.step
 
 
 class WorkerParts:
     """A worker process: its parts, on ports that `wrap` may tamper with."""
 
-    def __init__(self, world: World, wrap: Wrap, clock: ManualClock) -> None:
+    def __init__(
+        self,
+        world: World,
+        wrap: Wrap,
+        clock: ManualClock,
+        *,
+        member: str,
+        passes_in_parallel: int,
+    ) -> None:
         stores = world.stores
         ledger = wrap("ledger", stores.ledger)
         event_log = wrap("event_log", stores.event_log)
         rollup_store = wrap("rollup_store", stores.rollup_store)
+        history_store = wrap("history_store", stores.history_store)
         fold_commit = stores.fold_commit
         if isinstance(fold_commit, StepwiseFoldCommit):
-            fold_commit = StepwiseFoldCommit(ledger, rollup_store)
+            fold_commit = StepwiseFoldCommit(ledger, history_store, rollup_store)
         self.closer = Closer(ledger, world.layout, PLATFORM, clock)
         self.rollup = Rollup(
             FoldStores(
                 event_log=event_log,
                 ledger=ledger,
                 rollup_store=rollup_store,
+                history_store=history_store,
                 fold_commit=wrap("fold_commit", fold_commit),
                 shared_cache=wrap("count_cache", stores.count_cache),
                 namespace_store=wrap("namespace_store", stores.namespace_store),
             ),
             world.layout,
         )
-        self.retention = Retention(event_log, ledger, world.layout, PLATFORM, clock)
+        self.retention = Retention(event_log, ledger, history_store, world.layout, PLATFORM, clock)
+        membership = wrap("membership", stores.membership)
+        self.ownership = Ownership(membership, member, shards=world.layout.shards)
         self.worker = Worker(
             self.closer,
             self.rollup,
             self.retention,
-            Ownership(stores.membership, "the worker", shards=world.layout.shards),
-            window_ms=world.layout.window_ms,
-            passes_in_parallel=4,
+            self.ownership,
+            ledger,
+            world.layout,
+            passes_in_parallel=passes_in_parallel,
+            chance=random.Random(0),
+            monotonic_s=lambda: clock.now_ns() / NS_PER_S,
         )
 
     async def pass_over_all(self) -> int:
@@ -201,9 +272,16 @@ class WorkerParts:
         passes = 0
         for shard in range(len(self.rollup.progress)):
             passes += 1
-            while await self.rollup.fold_shard(shard, closed_through):
+            while (await self.pass_over(shard, closed_through)).has_more:
                 passes += 1
         return passes
+
+    async def pass_over(
+        self, shard: int, closed_through: int, *, events_max: int = 20_000
+    ) -> PassResult:
+        return await self.rollup.fold_shard(
+            shard, closed_through, events_max=events_max, rollups_per_batch=1_000
+        )
 
 
 class Crash(Exception):
@@ -222,9 +300,9 @@ class CrashAt:
 
     async def _around(self, name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
         self._point(f"before {name}")
-        if name == "rollup_store.write":
+        if name in ("rollup_store.write", "history_store.write"):
             if self._left == 0:
-                [rows] = args  # a store without transactions may also stop in the middle
+                rows, *_ = args  # a store without transactions may also stop in the middle
                 await call(rows[: len(rows) // 2])
             self._point(f"in the middle of {name}")
         result = await call(*args, **kwargs)

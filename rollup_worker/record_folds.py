@@ -1,0 +1,177 @@
+"""From a fold record to everything that it leads to: rollups, history, adjustments.
+
+The answer is the same whoever computes it, and when (I3): it depends on the record, on the segments
+that it names, on the version of the namespaces that it names, and on rollups that stand where the
+record starts.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+
+import msgspec
+
+from counter.digest import Digest
+from counter.errors import StoreDamaged
+from counter.events import Event
+from counter.fold import FoldCounts, adjustments, gather
+from counter.history import Adjustment, HistoryRow, fold_with_history
+from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
+from counter.namespaces import EMPTY, Namespace, Snapshot
+from counter.rollups import ZERO, FoldRecord, RollupKey
+from counter.segments import SegmentRef, unfolded_events
+from counter.storage.ports import (
+    EventLog,
+    Fold,
+    HistoryKey,
+    HistoryWrite,
+    NamespaceStore,
+    RollupStore,
+)
+from counter.windows import Layout
+
+_EVENTS_PER_SLICE = 2_000
+
+EventsOfNamespaces = dict[int, defaultdict[str, list[Event]]]  # by id, then by counter
+
+
+class RecordFolds:
+    def __init__(
+        self,
+        event_log: EventLog,
+        rollup_store: RollupStore,
+        namespace_store: NamespaceStore,
+        layout: Layout,
+    ) -> None:
+        self._event_log = event_log
+        self._rollup_store = rollup_store
+        self._namespace_store = namespace_store
+        self._layout = layout
+        self._last_snapshot = EMPTY
+
+    async def fold_of(
+        self, record: FoldRecord, counts: FoldCounts, *, is_agreed: bool, rollups_per_batch: int
+    ) -> Fold:
+        """A proposal gets its digest here; a record that is agreed must have the same one."""
+        events, digest = await self._events(record)
+        if not is_agreed:
+            record = msgspec.structs.replace(record, digest=digest)
+        elif record.digest not in (b"", digest):
+            raise StoreDamaged(
+                f"the segments of shard {record.shard} from window {record.from_window} to "
+                f"{record.to_window} are not what its fold record says (digest {digest.hex()}, "
+                f"recorded {record.digest.hex()}): restore them from another replica or a backup"
+            )
+        fold = Fold(record=record, rollups=[], history=[], adjustments=[])
+        if events:
+            snapshot = await self.snapshot(record.namespaces_version)
+            for namespace_id, of_namespace in events.items():
+                namespace = snapshot.by_id.get(namespace_id)
+                if namespace is not None:  # else deleted; nobody can ever read it again
+                    await self._add_namespace(
+                        fold, namespace, of_namespace, counts, rollups_per_batch
+                    )
+        return fold
+
+    async def snapshot(self, version: int) -> Snapshot:
+        """A version never changes, so the last one is kept."""
+        if self._last_snapshot.version != version:
+            snapshot = await self._namespace_store.get(version)
+            assert snapshot is not None, version
+            self._last_snapshot = snapshot
+        return self._last_snapshot
+
+    async def _events(self, record: FoldRecord) -> tuple[EventsOfNamespaces, bytes]:
+        """With their digest. The record's segments are sorted: ids rise within each window."""
+        events: EventsOfNamespaces = {}
+        digest = Digest()
+        for slice_ in _slices(record.segments):
+            for ref, body in zip(slice_, await self._event_log.bodies(slice_), strict=True):
+                decoded = unfolded_events(ref, body)
+                digest.add(ref.namespace_id, decoded)
+                of_namespace = events.setdefault(ref.namespace_id, defaultdict(list))
+                gather(of_namespace, [(ref.segment_id, decoded)])
+            await asyncio.sleep(0)
+        return events, digest.value()
+
+    async def _add_namespace(
+        self,
+        fold: Fold,
+        namespace: Namespace,
+        events: dict[str, list[Event]],
+        counts: FoldCounts,
+        rollups_per_batch: int,
+    ) -> None:
+        record, layout = fold.record, self._layout
+        steps_ms = [each.step_ms for each in namespace.history]
+        recent_windows = namespace.recent_windows(layout.window_ms)
+        for batch in _batches(namespace, events, rollups_per_batch):
+            rows = await self._rollup_store.read(batch)
+            for key, row in zip(batch, rows, strict=True):
+                base = row or ZERO
+                if base.through_window >= record.from_window:
+                    # Another fold from here is in the row: either this very record was committed
+                    # before, or another one was, and then the commit of this one will say so.
+                    continue
+                of_counter = events[key.counter]
+                rollup, past = fold_with_history(
+                    base,
+                    of_counter,
+                    record.to_window,
+                    counts,
+                    layout=layout,
+                    steps_ms=steps_ms,
+                    recent_windows=recent_windows,
+                )
+                fold.rollups.append((key, rollup))
+                fold.history.extend(_history_writes(namespace, key.counter, past))
+                fold.adjustments.extend(_adjustments(namespace.id, of_counter))
+            await asyncio.sleep(0)
+
+
+def _batches(
+    namespace: Namespace, counters: Iterable[str], rollups_per_batch: int
+) -> Iterator[list[RollupKey]]:
+    buckets = ROLLUP_BUCKETS[namespace.cardinality]
+    prefix = namespace_prefix(namespace.id)
+    keys = [(counter_hash(prefix, counter) % buckets, counter) for counter in counters]
+    keys.sort(key=itemgetter(0))  # neighbours in the store are read and written together
+    for start in range(0, len(keys), rollups_per_batch):
+        yield [
+            RollupKey(namespace.id, bucket, counter)
+            for bucket, counter in keys[start : start + rollups_per_batch]
+        ]
+
+
+def _history_writes(
+    namespace: Namespace, counter: str, past: Sequence[tuple[int, HistoryRow]]
+) -> Iterator[HistoryWrite]:
+    retention_ms = {each.step_ms: each.retention_ms for each in namespace.history}
+    for step_ms, row in past:
+        key = HistoryKey(namespace.id, counter, step_ms)
+        yield HistoryWrite(key, row, retention_ms[step_ms])
+
+
+def _adjustments(namespace_id: int, events: Sequence[Event]) -> Iterator[Adjustment]:
+    for event in adjustments(events):
+        assert event.note is not None
+        assert event.delta is not None, "an adjustment is an add"
+        author, reason = event.note
+        yield Adjustment(
+            namespace_id, event.counter, event.time_ns, event.token, event.delta, author, reason
+        )
+
+
+def _slices(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
+    """Cuts a pass's segments into pieces of about the same work."""
+    slice_: list[SegmentRef] = []
+    events = 0
+    for ref in refs:
+        slice_.append(ref)
+        events += ref.event_count
+        if events >= _EVENTS_PER_SLICE:
+            yield slice_
+            slice_, events = [], 0
+    if slice_:
+        yield slice_
