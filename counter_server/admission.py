@@ -7,6 +7,7 @@ closed spares the write.
 """
 
 from collections.abc import Sequence
+from random import Random
 from typing import NoReturn
 
 from counter.clock import NS_PER_S, Clock, skew_between, skew_ns_between
@@ -31,12 +32,20 @@ RawToken = tuple[str, int, str]  # token, generation time in ns, region
 # to make it, or what is wrong with it.
 RawAdd = tuple[str, int, str | TallyError | None, int, str]
 
-# Of log_retention: folds this far behind stop writes (I8).
+# Of log_retention: folds this far behind slow writes down, and this far stop them (I8).
+LAG_SLOWED_FRACTION = 4
 _LAG_REFUSED_FRACTION = 2
+# How long refused callers are asked to wait: this when slowing down begins, so much more when
+# writes stop, and never more than the last.
+_RETRY_MS_MIN, _RETRY_MS_GROWTH, _RETRY_MS_MAX = 500, 4_500, 30_000
 
 
 class Admission:
-    def __init__(self, platform: Platform, layout: Layout, clock: Clock) -> None:
+    def __init__(
+        self, platform: Platform, layout: Layout, clock: Clock, chance: Random | None = None
+    ) -> None:
+        """`chance` draws who is refused while writes are slowed down."""
+        self._chance = chance or Random()
         self._platform = platform
         self._layout = layout
         self._clock = clock
@@ -79,13 +88,35 @@ class Admission:
         """Why no event can be accepted now, if so."""
         if self._clock_problem is not None:
             return ClockSkewed(self._clock_problem, retry_after_ms=1_000)
-        if self._fold_lag_ns > self._platform.log_retention_ns // _LAG_REFUSED_FRACTION:
-            return FoldLagging(
-                f"folds are {self._fold_lag_ns / NS_PER_S:.0f} s behind, half of log_retention: "
-                "no writes until they catch up",
-                retry_after_ms=5_000,
-            )
+        if self._refused_share() >= 1:
+            return self._fold_lagging("half of log_retention: no writes until they catch up")
         return None
+
+    def refusal(self) -> TallyError | None:
+        """Why this call is not accepted, if so.
+
+        Between a quarter and a half of log_retention of fold lag a growing share of the calls is
+        refused, so that folds can catch up while most callers notice nothing but retries.
+        """
+        problem = self.problem()
+        if problem is None and self._chance.random() < self._refused_share():
+            return self._fold_lagging(
+                "over a quarter of log_retention: some writes are refused until they catch up"
+            )
+        return problem
+
+    def _refused_share(self) -> float:
+        """0 at a quarter of log_retention and before, 1 at half of it, more beyond."""
+        slowed_ns = self._platform.log_retention_ns // LAG_SLOWED_FRACTION
+        refused_ns = self._platform.log_retention_ns // _LAG_REFUSED_FRACTION
+        return max(0.0, (self._fold_lag_ns - slowed_ns) / (refused_ns - slowed_ns))
+
+    def _fold_lagging(self, consequence: str) -> FoldLagging:
+        retry_ms = _RETRY_MS_MIN + round(_RETRY_MS_GROWTH * self._refused_share())
+        return FoldLagging(
+            f"folds are {self._fold_lag_ns / NS_PER_S:.0f} s behind, {consequence}",
+            retry_after_ms=min(retry_ms, _RETRY_MS_MAX),
+        )
 
     # What the request alone can tell.
 
@@ -176,6 +207,10 @@ class Admission:
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
+
+    def latest_ns(self) -> int:
+        """What callers may take for now: their clocks may be ahead by accept_limit."""
+        return self._clock.now_ns() + self._platform.accept_limit_ns
 
     def _refuse_delta(self, namespace: Namespace, delta: int) -> NoReturn:
         if delta == 0:

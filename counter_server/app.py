@@ -6,21 +6,41 @@ from dataclasses import dataclass, fields
 from functools import partial
 
 from counter.clock import Clock
-from counter.namespaces import Namespace, Snapshot
+from counter.namespaces import Namespace, Snapshot, check_windows
 from counter.namespaces import Strategy as StrategyName
 from counter.rpc.server import RpcServer
 from counter.settings import Platform
-from counter.storage.ports import BestEffortCounters, CountCache, EventLog, Ledger, RollupStore
+from counter.storage.ports import (
+    BestEffortCounters,
+    CountCache,
+    EventLog,
+    HistoryStore,
+    Ledger,
+    RollupStore,
+)
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter.windows import Layout
+from counter_server.adjustments import Adjustments
 from counter_server.admission import Admission
 from counter_server.commit import CommitLimits, GroupCommit
+from counter_server.count_at import CountsAt
+from counter_server.count_history import CountHistories
 from counter_server.late import LateTokens
 from counter_server.ledger_watch import LedgerWatch
+from counter_server.listing import Listing
+from counter_server.ranking import Rankings
 from counter_server.reads import Reads
 from counter_server.registry import Registry
-from counter_server.service import CounterService
-from counter_server.strategies import Accurate, BestEffort, CacheLayer, EventPath, Eventual, Source
+from counter_server.service import CounterService, Questions
+from counter_server.strategies import (
+    Accurate,
+    BestEffort,
+    CacheLayer,
+    EventPath,
+    Eventual,
+    RollingWindow,
+    Source,
+)
 from counter_server.tail import Tail
 
 SERVICE = "counter.v1.CounterService"
@@ -33,6 +53,7 @@ class Stores:
     event_log: EventLog
     ledger: Ledger
     rollup_store: RollupStore
+    history_store: HistoryStore
     local_cache: CountCache  # this process's own
     shared_cache: CountCache | None  # the fleet's
     best_effort_counters: BestEffortCounters | None
@@ -53,16 +74,26 @@ class CounterServer:
         clock: Clock,
         limits: CommitLimits,
     ) -> None:
+        self._layout = layout
         self._admission = Admission(platform, layout, clock)
         self._commit = GroupCommit(stores.event_log, layout, limits, self._admission.observe)
         self._watch = LedgerWatch(stores.ledger, self._admission, layout, platform, clock)
         tail = Tail(stores.event_log, stores.ledger, shards=layout.shards)
+        reads = Reads(stores.ledger, stores.rollup_store, tail, layout)
         path = EventPath(
             admission=self._admission,
             commit=self._commit,
             late=LateTokens(stores.event_log, stores.ledger, layout, clock),
-            reads=Reads(stores.ledger, stores.rollup_store, tail, layout),
+            reads=reads,
             layout=layout,
+        )
+        self._questions = Questions(
+            counts_at=CountsAt(reads, stores.history_store, layout),
+            count_histories=CountHistories(reads, stores.history_store, layout),
+            listing=Listing(stores.ledger, stores.rollup_store, layout, clock),
+            rankings=Rankings(
+                stores.ledger, stores.rollup_store, stores.history_store, layout, clock
+            ),
         )
 
         def eventual(namespace: Namespace) -> Eventual:
@@ -91,6 +122,7 @@ class CounterServer:
                 StrategyName.EVENTUAL: (Eventual, eventual),
                 StrategyName.ACCURATE: (Accurate, partial(Accurate, path=path)),
                 StrategyName.BEST_EFFORT: (BestEffort, best_effort),
+                StrategyName.ROLLING_WINDOW: (RollingWindow, partial(RollingWindow, path=path)),
             },
             stores.present,
         )
@@ -98,6 +130,7 @@ class CounterServer:
     def check(self, snapshot: Snapshot) -> None:
         """Raises SetupError if these namespaces cannot be served; changes nothing."""
         self._registry.check(snapshot)
+        check_windows(snapshot, self._layout.window_ms)
 
     def switch(self, snapshot: Snapshot) -> None:
         """Serves these namespaces from now on."""
@@ -107,9 +140,13 @@ class CounterServer:
         """Registers the service; on the stack's way out the commits under way are finished."""
         await self._watch.look()
         pb_grpc.add_CounterServiceServicer_to_server(
-            CounterService(self._registry, self._admission), rpc.services
+            CounterService(
+                self._registry, self._admission, self._questions, Adjustments(self._admission)
+            ),
+            rpc.services,
         )
         stack.push_async_callback(self._commit.drain)
+        stack.callback(self._questions.rankings.stop)
         watching = asyncio.create_task(self._watch.run())
         stack.callback(watching.cancel)
 

@@ -12,10 +12,7 @@ from counter.metrics import CLOSE_LAG_SECONDS, FOLD_LAG_SECONDS
 from counter.settings import Platform
 from counter.storage.ports import Ledger
 from counter.windows import Layout
-from counter_server.admission import Admission
-
-# Of log_retention: folds this far behind are an alarm (I8).
-_LAG_ALARM_FRACTION = 4
+from counter_server.admission import LAG_SLOWED_FRACTION, Admission
 
 log = structlog.get_logger()
 
@@ -48,10 +45,10 @@ class LedgerWatch:
         oldest = min(self._watermarks)
         lag_ns = max(0, self._clock.now_ns() - self._layout.end_ns(oldest))
         self._admission.observe_fold_lag(lag_ns)
-        alarming = lag_ns > self._platform.log_retention_ns // _LAG_ALARM_FRACTION
+        alarming = lag_ns > self._platform.log_retention_ns // LAG_SLOWED_FRACTION
         if alarming and not self._alarmed:
             log.error(
-                "folds are far behind: writes stop at half of log_retention",
+                "folds are far behind: some writes are refused, and all at half of log_retention",
                 action="fold_lag_alarm",
                 lag_s=lag_ns // NS_PER_S,
                 log_retention_s=self._platform.log_retention_s,

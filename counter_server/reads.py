@@ -8,6 +8,7 @@ end come from the tail, and of a window that has a record only the segments that
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from counter.fold import FoldCounts, fold
 from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
@@ -17,6 +18,12 @@ from counter.rollups import ZERO, CachedCount, Rollup, RollupKey
 from counter.storage.ports import CounterKey, Ledger, RollupStore
 from counter.windows import Layout
 from counter_server.tail import Tail
+
+
+class Row(NamedTuple):
+    rollup: Rollup  # ZERO: the counter has none
+    through: int  # the window that it is complete through
+    shard: int
 
 
 class Reads:
@@ -29,38 +36,48 @@ class Reads:
 
     async def rolled_up(self, namespace: Namespace, counters: Sequence[str]) -> list[CachedCount]:
         """What is folded: cheap, and as complete as its stamp says."""
-        rows = await self._rows(namespace, counters)
-        return [self._count(rollup, through) for rollup, through, _ in rows]
+        rows = await self.rows(namespace, counters)
+        return [self._count(row.rollup, row.through) for row in rows]
 
     async def accurate(self, namespace: Namespace, counters: Sequence[str]) -> list[CachedCount]:
         """Rollup and tail: includes every event that was acknowledged before the call."""
+        rollups = await self.with_tail(namespace, counters)
+        return [self._count(rollup, rollup.through_window) for rollup in rollups]
+
+    async def with_tail(self, namespace: Namespace, counters: Sequence[str]) -> list[Rollup]:
+        """The same as rollups, complete through their through_window."""
         self._accurate_reads.add(len(counters))
-        rows = await self._rows(namespace, counters)
+        recent_windows = namespace.recent_windows(self._layout.window_ms)
+        rows = await self.rows(namespace, counters)
         keys: list[CounterKey] = [(namespace.id, counter) for counter in counters]
         by_shard: dict[int, list[int]] = {}
-        for position, (_, _, shard) in enumerate(rows):
-            by_shard.setdefault(shard, []).append(position)
-        answers: list[CachedCount] = [CachedCount(0, 0, 0, 0)] * len(counters)
+        for position, row in enumerate(rows):
+            by_shard.setdefault(row.shard, []).append(position)
+        answers: list[Rollup] = [ZERO] * len(counters)
         ignored = FoldCounts()
 
         async def answer_shard(shard: int, positions: list[int]) -> None:
-            after = min(rows[position][1] for position in positions)
+            after = min(rows[position].through for position in positions)
             view = await self._tail.read(shard, after, {keys[each] for each in positions})
             for position in positions:
                 rollup, through, _ = rows[position]
                 events = view.events_after(through, keys[position])
                 if view.recorded_through is not None:
                     through = max(through, view.recorded_through)
-                folded = fold(rollup, events, through, ignored)
-                answers[position] = self._count(folded, through)
+                answers[position] = fold(
+                    rollup,
+                    events,
+                    through,
+                    ignored,
+                    window_ns=self._layout.window_ns,
+                    recent_windows=recent_windows,
+                )
 
         await asyncio.gather(*(answer_shard(*each) for each in by_shard.items()))
         return answers
 
-    async def _rows(
-        self, namespace: Namespace, counters: Sequence[str]
-    ) -> list[tuple[Rollup, int, int]]:
-        """By counter: its rollup, the window it is complete through, its shard."""
+    async def rows(self, namespace: Namespace, counters: Sequence[str]) -> list[Row]:
+        """In the order of the counters."""
         buckets = ROLLUP_BUCKETS[namespace.cardinality]
         prefix = namespace_prefix(namespace.id)
         hashes = [counter_hash(prefix, counter) for counter in counters]
@@ -74,7 +91,7 @@ class Reads:
         for hashed, row in zip(hashes, rows, strict=True):
             shard = hashed % self._layout.shards
             rollup = row or ZERO
-            answer.append((rollup, max(watermarks[shard], rollup.through_window), shard))
+            answer.append(Row(rollup, max(watermarks[shard], rollup.through_window), shard))
         return answer
 
     def _count(self, rollup: Rollup, through_window: int) -> CachedCount:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -9,11 +10,17 @@ import grpc
 from counter.errors import InvalidRequest, NamespaceUnknown, TallyError
 from counter.events import Event
 from counter.rpc.server import answering_errors
+from counter.rpc.status import duration_of
 from counter.settings import BATCH_ITEMS_MAX
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter_server import translate
-from counter_server.admission import Admission
+from counter_server.adjustments import Adjustments
+from counter_server.admission import Admission, RawToken
+from counter_server.count_at import CountsAt
+from counter_server.count_history import CountHistories
+from counter_server.listing import Listing
+from counter_server.ranking import Rankings
 from counter_server.registry import Registry
 from counter_server.strategies.strategy import ANY_FRESHNESS, Outcome, Strategy
 
@@ -23,10 +30,34 @@ WAIT_S_MAX = 30.0
 _ANSWER_MARGIN_S = 0.1
 
 
+# The requests that make an event.
+_Writing = (
+    pb.AddCountRequest | pb.AddAndGetCountRequest | pb.ClearCountRequest | pb.AdjustCountRequest
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """What answers beyond the count of now; the same for all strategies that keep rollups."""
+
+    counts_at: CountsAt
+    count_histories: CountHistories
+    listing: Listing
+    rankings: Rankings
+
+
 class CounterService(pb_grpc.CounterServiceServicer):
-    def __init__(self, registry: Registry, admission: Admission) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        admission: Admission,
+        questions: Questions,
+        adjustments: Adjustments,
+    ) -> None:
         self._registry = registry
         self._admission = admission
+        self._questions = questions
+        self._adjustments = adjustments
 
     @answering_errors
     async def AddCount(self, request: pb.AddCountRequest, context: Any) -> pb.AddCountResponse:
@@ -126,6 +157,94 @@ class CounterService(pb_grpc.CounterServiceServicer):
         status = await strategy.token_status(Event(request.counter_name, time_ns, token, None))
         return pb.GetTokenStatusResponse(status=translate.TOKEN_STATUSES[status])
 
+    @answering_errors
+    async def GetCountAt(
+        self, request: pb.GetCountAtRequest, context: Any
+    ) -> pb.GetCountAtResponse:
+        namespace = self._strategy(request.namespace).namespace
+        self._admission.check_counter(request.counter_name)
+        if not request.HasField("time"):
+            raise InvalidRequest("TIME_MALFORMED", "time", "time is missing: say as of when")
+        time_ns = translate.time_ns(request.time, "time", latest_ns=self._admission.latest_ns())
+        found = await self._questions.counts_at.at(namespace, request.counter_name, time_ns)
+        response = pb.GetCountAtResponse(
+            value=translate.value_message(found.value, namespace.strategy)
+        )
+        if found.resolution_ms is not None:
+            response.resolution.CopyFrom(duration_of(found.resolution_ms))
+        return response
+
+    @answering_errors
+    async def GetCountHistory(
+        self, request: pb.GetCountHistoryRequest, context: Any
+    ) -> pb.GetCountHistoryResponse:
+        namespace = self._strategy(request.namespace).namespace
+        self._admission.check_counter(request.counter_name)
+        if not request.HasField("start"):
+            raise InvalidRequest("TIME_MALFORMED", "start", "start is missing: say from when on")
+        now_ns, latest_ns = self._admission.now_ns(), self._admission.latest_ns()
+        end_ns, step_ms = now_ns, None
+        if request.HasField("end"):
+            end_ns = translate.time_ns(request.end, "end", latest_ns=latest_ns)
+        if request.HasField("step"):
+            step_ms = translate.step_ms(request.step)
+        history = await self._questions.count_histories.read(
+            namespace,
+            request.counter_name,
+            start_ns=translate.time_ns(request.start, "start", latest_ns=latest_ns),
+            end_ns=end_ns,
+            step_ms=step_ms,
+            now_ns=now_ns,
+        )
+        return translate.history_message(history)
+
+    @answering_errors
+    async def ListCounters(
+        self, request: pb.ListCountersRequest, context: Any
+    ) -> pb.ListCountersResponse:
+        namespace = self._strategy(request.namespace).namespace
+        self._check_prefix(request.prefix)
+        page = await self._questions.listing.page(
+            namespace, request.prefix, request.page_size, request.page_token
+        )
+        return translate.page_message(page, namespace.strategy)
+
+    @answering_errors
+    async def TopCounters(
+        self, request: pb.TopCountersRequest, context: Any
+    ) -> pb.TopCountersResponse:
+        namespace = self._strategy(request.namespace).namespace
+        self._check_prefix(request.prefix)
+        period_ns = None
+        if request.rank_by == pb.RANK_BY_GROWTH:
+            period_ns = translate.duration_ns(request.period, "TIME_MALFORMED", "period")
+        ranking = await self._questions.rankings.top(
+            namespace, request.prefix, request.limit, period_ns
+        )
+        return translate.ranking_message(ranking, namespace.strategy)
+
+    @answering_errors
+    async def AdjustCount(
+        self, request: pb.AdjustCountRequest, context: Any
+    ) -> pb.AdjustCountResponse:
+        strategy = self._strategy(request.namespace)
+        event = self._adjustments.event(
+            strategy,
+            request.counter_name,
+            request.delta,
+            _raw_token(request),
+            author=request.author,
+            reason=request.reason,
+        )
+        outcome = await self._adjustments.add(strategy, event, wait_s=_wait_s(context))
+        return pb.AdjustCountResponse(
+            idempotency_token=_token_as_used(request, event), duplicate=_taken(outcome)
+        )
+
+    def _check_prefix(self, prefix: str) -> None:
+        if prefix:
+            self._admission.check_counter(prefix, "prefix")
+
     def _strategy(self, namespace: str) -> Strategy:
         if not namespace:
             raise InvalidRequest("NAME_EMPTY", "namespace", "namespace is empty: name one")
@@ -136,24 +255,21 @@ class CounterService(pb_grpc.CounterServiceServicer):
             raise NamespaceUnknown(f"there is no namespace {namespace[:64]}{hint}")
         return strategy
 
-    def _event(
-        self,
-        request: pb.AddCountRequest | pb.AddAndGetCountRequest | pb.ClearCountRequest,
-        delta: int | None,
-    ) -> tuple[Strategy, Event]:
+    def _event(self, request: _Writing, delta: int | None) -> tuple[Strategy, Event]:
         strategy = self._strategy(request.namespace)
-        token = None
-        if request.HasField("idempotency_token"):
-            token = translate.raw_token(request.idempotency_token)
         admission, namespace = self._admission, strategy.namespace
         return strategy, admission.event(
-            namespace, request.counter_name, delta, token, admission.now_ns()
+            namespace, request.counter_name, delta, _raw_token(request), admission.now_ns()
         )
 
 
-def _token_as_used(
-    request: pb.AddCountRequest | pb.AddAndGetCountRequest | pb.ClearCountRequest, event: Event
-) -> pb.IdempotencyToken:
+def _raw_token(request: _Writing) -> RawToken | None:
+    if not request.HasField("idempotency_token"):
+        return None
+    return translate.raw_token(request.idempotency_token)
+
+
+def _token_as_used(request: _Writing, event: Event) -> pb.IdempotencyToken:
     if request.HasField("idempotency_token"):
         return request.idempotency_token
     return translate.token_message(event)

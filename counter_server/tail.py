@@ -11,11 +11,10 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
-from counter.errors import StoreDamaged
 from counter.events import Event
 from counter.metrics import TAIL_EVENTS_KEPT, TAIL_READ_SECONDS, TAIL_SEGMENTS_FETCHED
 from counter.rollups import FoldRecord
-from counter.segments import SegmentRef, decode
+from counter.segments import SegmentRef, unfolded_events
 from counter.storage.ports import FOREVER, CounterKey, EventLog, Ledger
 
 EVENTS_KEPT_MAX = 500_000
@@ -52,6 +51,15 @@ class TailView:
                 found.sort(key=lambda each: each[0])  # stable: the order within a segment stays
                 events.extend(event for _, event in found)
         return events
+
+    def counts(self, ref: SegmentRef) -> bool:
+        """Of a recorded window only what its record names: what came late, or was set aside
+        because it cannot be read, is left alone."""
+        return all(
+            ref.segment_id in segment_ids
+            for from_window, to_window, segment_ids in self._named
+            if from_window <= ref.window <= to_window
+        )
 
     def add(self, window: int, key: CounterKey, found: Iterable[tuple[bytes, Event]]) -> None:
         counted = self._counted(window, found)
@@ -122,7 +130,8 @@ class Tail:
         new = [
             ref
             for ref in refs
-            if ref.window not in kept or ref.segment_id not in kept[ref.window].segment_ids
+            if view.counts(ref)
+            and (ref.window not in kept or ref.segment_id not in kept[ref.window].segment_ids)
         ]
         async for ref, events in self._decoded(new):
             if self._kept_events + ref.event_count <= EVENTS_KEPT_MAX:
@@ -144,11 +153,7 @@ class Tail:
             fetched = refs[start : start + _SEGMENTS_PER_FETCH]
             self._segments_fetched.add(len(fetched))
             for ref, body in zip(fetched, await self._log.bodies(fetched), strict=True):
-                if body is None:
-                    raise StoreDamaged(
-                        f"segment {ref.segment_id.hex()} of window {ref.window} is gone unfolded"
-                    )
-                yield ref, decode(body)
+                yield ref, unfolded_events(ref, body)
 
     def _keep(self, window: _KeptWindow, ref: SegmentRef, events: list[Event]) -> None:
         window.segment_ids.add(ref.segment_id)

@@ -5,15 +5,19 @@ from collections.abc import Iterable, Sequence
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from counter.clock import NS_PER_S
+from counter.clock import NS_PER_MS, NS_PER_S
 from counter.errors import InvalidRequest, TallyError
 from counter.events import Event
+from counter.history import Adjustment
 from counter.metrics import ITEM_ERRORS
 from counter.namespaces import Strategy
-from counter.rpc.status import code_of, duration_of
+from counter.rpc.status import code_of, duration_of, split_ns
 from counter.v1 import counter_service_pb2 as pb
 from counter_server.admission import RawAdd, RawToken
+from counter_server.count_history import CountHistory
 from counter_server.late import TokenStatus
+from counter_server.listing import Page
+from counter_server.ranking import Ranking
 from counter_server.strategies.strategy import Freshness, Outcome, Source, Value
 
 # Times that fit in 64 bits of nanoseconds: 1970 to 2262.
@@ -24,12 +28,14 @@ _STRATEGIES = {
     Strategy.BEST_EFFORT: pb.STRATEGY_BEST_EFFORT,
     Strategy.EVENTUAL: pb.STRATEGY_EVENTUAL,
     Strategy.ACCURATE: pb.STRATEGY_ACCURATE,
+    Strategy.ROLLING_WINDOW: pb.STRATEGY_ROLLING_WINDOW,
 }
 _SOURCES = {
     Source.LOCAL_CACHE: pb.SOURCE_LOCAL_CACHE,
     Source.SHARED_CACHE: pb.SOURCE_SHARED_CACHE,
     Source.ROLLUP: pb.SOURCE_ROLLUP,
     Source.ROLLUP_AND_TAIL: pb.SOURCE_ROLLUP_AND_TAIL,
+    Source.HISTORY: pb.SOURCE_HISTORY,
 }
 _PLAINLY_OK = pb.BatchAddCountResponse(outcomes=[pb.AddCountOutcome()]).SerializeToString()
 TOKEN_STATUSES = {
@@ -106,10 +112,7 @@ def freshness(request: pb.GetCountRequest | pb.BatchGetCountRequest) -> Freshnes
 
 
 def value_message(value: Value, strategy: Strategy) -> pb.CountValue:
-    count = value.count
-    saturated = not _INT64_MIN <= count <= _INT64_MAX
-    if saturated:
-        count = _INT64_MAX if count > 0 else _INT64_MIN
+    count, saturated = _clamped(value.count)
     message = pb.CountValue(
         count=count,
         epoch=value.epoch,
@@ -123,7 +126,106 @@ def value_message(value: Value, strategy: Strategy) -> pb.CountValue:
     if value.cleared_at_ns:
         stamp = message.cleared_at
         stamp.seconds, stamp.nanos = divmod(value.cleared_at_ns, NS_PER_S)
+    if value.window_start_ns is not None:
+        message.window_start.CopyFrom(timestamp(value.window_start_ns))
+        message.rate_per_s = value.rate_per_s
     return message
+
+
+def history_message(history: CountHistory) -> pb.GetCountHistoryResponse:
+    response = pb.GetCountHistoryResponse(
+        step=duration_of(history.step_ms),
+        resolution=duration_of(history.resolution_ms),
+        complete_through=timestamp(history.complete_through_ns),
+        adjustments=[_adjustment_message(each) for each in history.adjustments],
+    )
+    for point in history.points:
+        delta, delta_saturated = _clamped(point.delta)
+        count, count_saturated = _clamped(point.count)
+        response.points.add(
+            start=timestamp(point.start_ns),
+            delta=delta,
+            count=count,
+            epoch=point.epoch,
+            saturated=delta_saturated or count_saturated,
+            known=point.known,
+        )
+    return response
+
+
+def page_message(page: Page, strategy: Strategy) -> pb.ListCountersResponse:
+    return pb.ListCountersResponse(
+        counters=[
+            pb.CounterEntry(counter_name=each.counter, value=value_message(each.value, strategy))
+            for each in page.entries
+        ],
+        next_page_token=page.next_token,
+        complete_through=timestamp(page.complete_through_ns),
+    )
+
+
+def ranking_message(ranking: Ranking, strategy: Strategy) -> pb.TopCountersResponse:
+    response = pb.TopCountersResponse(
+        counters=[
+            pb.RankedCounter(
+                counter_name=each.counter,
+                value=value_message(each.value, strategy),
+                growth=_clamped(each.growth)[0],
+            )
+            for each in ranking.counters
+        ],
+        complete_through=timestamp(ranking.complete_through_ns),
+        counters_seen=ranking.counters_seen,
+    )
+    if ranking.growth_from_ns is not None:
+        response.growth_from.CopyFrom(timestamp(ranking.growth_from_ns))
+    if ranking.resolution_ms is not None:
+        response.resolution.CopyFrom(duration_of(ranking.resolution_ms))
+    return response
+
+
+def _adjustment_message(adjustment: Adjustment) -> pb.Adjustment:
+    return pb.Adjustment(
+        time=timestamp(adjustment.time_ns),
+        delta=adjustment.delta,
+        author=adjustment.author,
+        reason=adjustment.reason,
+    )
+
+
+def time_ns(stamp: Timestamp, field: str, *, latest_ns: int) -> int:
+    """A past time. Callers' clocks may be a little ahead: `latest_ns` allows for that."""
+    read_ns = _timestamp_ns(stamp, "TIME_MALFORMED", field)
+    if read_ns > latest_ns:
+        ahead_s = (read_ns - latest_ns) / NS_PER_S
+        raise InvalidRequest(
+            "TIME_MALFORMED",
+            field,
+            f"{field} is in the future, {ahead_s:.1f} s beyond what clocks may be off: ask for "
+            "what has been",
+        )
+    return read_ns
+
+
+def duration_ns(duration: Duration, reason: str, field: str) -> int:
+    """A length of time, longer than 0."""
+    read_ns = duration.seconds * NS_PER_S + duration.nanos
+    if not 0 < read_ns < _SECONDS_MAX * NS_PER_S or abs(duration.nanos) >= NS_PER_S:
+        raise InvalidRequest(reason, field, f"{field} must be longer than 0")
+    return read_ns
+
+
+def step_ms(duration: Duration) -> int:
+    """A length of steps: whole milliseconds."""
+    step_ns = duration_ns(duration, "STEP_NOT_KEPT", "step")
+    if step_ns % NS_PER_MS:
+        raise InvalidRequest("STEP_NOT_KEPT", "step", "step must be of whole milliseconds")
+    return step_ns // NS_PER_MS
+
+
+def timestamp(time_ns: int) -> Timestamp:
+    seconds, nanos = split_ns(time_ns)
+    return Timestamp(seconds=seconds, nanos=nanos)
 
 
 def add_outcomes(
@@ -150,6 +252,13 @@ def add_outcomes(
             message.duplicate = True
     for position, event in made.items():
         into.outcomes[position].idempotency_token.CopyFrom(token_message(event))
+
+
+def _clamped(number: int) -> tuple[int, bool]:
+    """The number as it fits in an int64, and whether that changed it."""
+    if _INT64_MIN <= number <= _INT64_MAX:
+        return number, False
+    return (_INT64_MAX if number > 0 else _INT64_MIN), True
 
 
 def _timestamp_ns(stamp: Timestamp, reason: str, field: str) -> int:

@@ -4,6 +4,7 @@ from counter_server.strategies.accurate import Accurate
 from counter_server.strategies.best_effort import BestEffort
 from counter_server.strategies.eventual import CacheLayer, Eventual
 from counter_server.strategies.logged import EventPath
+from counter_server.strategies.rolling_window import RollingWindow
 from counter_server.strategies.strategy import Freshness, Outcome, Source, Strategy, Value
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Eventual",
     "Freshness",
     "Outcome",
+    "RollingWindow",
     "Source",
     "Strategy",
     "Value",

@@ -38,9 +38,9 @@ class Logged:
         self._layout = path.layout
 
     async def add(self, events: Sequence[Event], *, wait_s: float) -> list[Outcome]:
-        problem = self._admission.problem()
-        if problem is not None:
-            raise problem
+        refusal = self._admission.refusal()
+        if refusal is not None:
+            raise refusal
         # Windows that are known to be closed spare the write; the others are judged after it.
         first_open_ns = self._layout.end_ns(self._admission.closed_through)
         in_time = [event for event in events if event.time_ns >= first_open_ns]
@@ -71,14 +71,7 @@ class Logged:
     ) -> list[Value]:
         """The freshest there is. What is asked for beyond that is an error, not a stale answer."""
         counts = await self._reads.accurate(self.namespace, counters)
-        at_least_ns = freshness.at_least_ns
-        if at_least_ns is not None and any(
-            each.complete_through_ns < at_least_ns for each in counts
-        ):
-            raise NotFreshEnough(
-                "nothing is complete through at_least yet: try again later, or ask for less",
-                retry_after_ms=self._layout.window_ms,
-            )
+        self._check_freshness([each.complete_through_ns for each in counts], freshness)
         return [
             Value(
                 each.count,
@@ -89,6 +82,14 @@ class Logged:
             )
             for each in counts
         ]
+
+    def _check_freshness(self, complete_through_ns: Sequence[int], freshness: Freshness) -> None:
+        at_least_ns = freshness.at_least_ns
+        if at_least_ns is not None and any(each < at_least_ns for each in complete_through_ns):
+            raise NotFreshEnough(
+                "nothing is complete through at_least yet: try again later, or ask for less",
+                retry_after_ms=self._layout.window_ms,
+            )
 
 
 def _of_written(outcome: Outcome) -> Outcome:

@@ -23,6 +23,7 @@ class Source(Enum):
     SHARED_CACHE = "shared_cache"
     ROLLUP = "rollup"
     ROLLUP_AND_TAIL = "rollup_and_tail"
+    HISTORY = "history"
 
 
 class Value(Struct, frozen=True, gc=False):
@@ -31,6 +32,9 @@ class Value(Struct, frozen=True, gc=False):
     epoch: int
     cleared_at_ns: int  # 0: never
     source: Source
+    # With strategy rolling_window: the count holds the events from here on.
+    window_start_ns: int | None = None
+    rate_per_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,10 +1,12 @@
 """A server's parts on stores in memory, with a worker beside them that folds when told."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 from counter.clock import NS_PER_MS, ManualClock
 from counter.events import Event
-from counter.namespaces import EMPTY, Definition, Namespace, Strategy, next_snapshot
+from counter.namespaces import EMPTY, Definition, Namespace, Snapshot, Strategy, next_snapshot
 from counter.segments import SegmentRef
 from counter.settings import Platform
 from counter.storage.ports import FOREVER
@@ -19,6 +21,7 @@ from rollup_worker.rollup import FoldStores, Rollup
 from tests.stores import Stores, memory, segment, shard_of
 from tests.tampered import Scripted
 
+EVENTS_PER_PASS = 100_000
 PLATFORM = Platform(region="test", shards=2, log_retention_s=3_600)
 
 
@@ -31,11 +34,13 @@ class Parts:
         self.log = script.wrap("event_log", stores.event_log)
         self.ledger = script.wrap("ledger", stores.ledger)
         self.rollup_store = script.wrap("rollup_store", stores.rollup_store)
+        self.history_store = script.wrap("history_store", stores.history_store)
         self.admission = Admission(PLATFORM, layout, clock)
         self.commit = self.group_commit(CommitLimits())
         self.late = LateTokens(self.log, self.ledger, layout, clock)
         self.tail = Tail(self.log, self.ledger, shards=layout.shards)
         self.reads = Reads(self.ledger, self.rollup_store, self.tail, layout)
+        self.snapshot: Snapshot = EMPTY
         self.namespace: Namespace
 
     @classmethod
@@ -43,12 +48,20 @@ class Parts:
         async with memory(Path(), clock) as stores:
             layout = await stores.ledger.open_layout(PLATFORM.layout(clock.now_ns()))
             parts = cls(stores, clock, layout)
-        definition = Definition(name="plays", strategy=Strategy.EVENTUAL)
-        snapshot = next_snapshot(EMPTY, [definition], applied_at_ns=0)
-        assert await stores.namespace_store.put(snapshot)
-        parts.namespace = snapshot.namespaces["plays"]
+        await parts.define()
         parts.admission.observe(await stores.ledger.closed())
         return parts
+
+    async def define(self, **fields: Any) -> Namespace:
+        """Gives the namespace other fields than the defaults."""
+        definition = Definition(name="plays", strategy=Strategy.EVENTUAL)
+        definition = dataclasses.replace(definition, **fields)
+        snapshot = next_snapshot(self.snapshot, [definition], applied_at_ns=0)
+        if snapshot is not self.snapshot:
+            assert await self.stores.namespace_store.put(snapshot)
+        self.snapshot = snapshot
+        self.namespace = snapshot.namespaces["plays"]
+        return self.namespace
 
     def group_commit(self, limits: CommitLimits) -> GroupCommit:
         return GroupCommit(self.log, self.layout, limits, self.admission.observe)
@@ -112,13 +125,18 @@ class Parts:
             event_log=self.stores.event_log,
             ledger=self.stores.ledger,
             rollup_store=self.stores.rollup_store,
+            history_store=self.stores.history_store,
             fold_commit=self.stores.fold_commit,
             shared_cache=self.stores.count_cache,
             namespace_store=self.stores.namespace_store,
         )
         rollup = Rollup(stores, self.layout)
         for shard in range(self.layout.shards):
-            while await rollup.fold_shard(shard, window):
+            while (
+                await rollup.fold_shard(
+                    shard, window, events_max=EVENTS_PER_PASS, rollups_per_batch=100
+                )
+            ).has_more:
                 pass
 
     @property

@@ -1,8 +1,12 @@
 """Admission: each mistake with its reason and field, and each trouble of the server's own."""
 
-import pytest
+from random import Random
 
-from counter.clock import NS_PER_MS, NS_PER_S
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counter.clock import NS_PER_MS, NS_PER_S, ManualClock
 from counter.errors import (
     ClockSkewed,
     FoldLagging,
@@ -15,6 +19,7 @@ from counter.namespaces import Namespace, Strategy
 from counter.storage.ports import Closed
 from counter_server.admission import Admission
 from counter_server.ledger_watch import LedgerWatch
+from counter_server.strategies import Accurate
 from tests.unit.counter_server.parts import PLATFORM, Parts
 
 PLAYS = Namespace(id=1, name="plays", strategy=Strategy.EVENTUAL, max_delta=100)
@@ -172,14 +177,71 @@ def test_what_is_known_to_be_closed_never_goes_back(parts: Parts) -> None:
 
 def test_folds_half_of_log_retention_behind_stop_writes(parts: Parts) -> None:
     half_ns = PLATFORM.log_retention_s * NS_PER_S // 2
-    parts.admission.observe_fold_lag(half_ns)
+    parts.admission.observe_fold_lag(half_ns - 1)
     assert parts.admission.problem() is None
-    parts.admission.observe_fold_lag(half_ns + 1)
-    problem = parts.admission.problem()
-    assert isinstance(problem, FoldLagging)
-    assert problem.retry_after_ms is not None
+    for lag_ns in (half_ns, half_ns + 1, 100 * half_ns):
+        parts.admission.observe_fold_lag(lag_ns)
+        for refused in (parts.admission.problem(), parts.admission.refusal()):
+            assert isinstance(refused, FoldLagging)
+            assert refused.retry_after_ms is not None
+            assert 5_000 <= refused.retry_after_ms <= 30_000
     parts.admission.observe_fold_lag(0)
-    assert parts.admission.problem() is None
+    assert parts.admission.problem() is parts.admission.refusal() is None
+
+
+@pytest.mark.parametrize(
+    ("of_retention", "share", "retry_ms"),
+    [(0.1, 0.0, None), (0.25, 0.0, None), (0.3125, 0.25, 1_625), (0.375, 0.5, 2_750)],
+)
+def test_folds_a_quarter_of_log_retention_behind_slow_writes_down(
+    parts: Parts, of_retention: float, share: float, retry_ms: int | None
+) -> None:
+    """A growing share of the calls is refused, for a growing time; health is not touched."""
+    admission = Admission(PLATFORM, parts.layout, parts.clock, Random(7))
+    admission.observe(Closed(parts.layout.from_window, parts.clock.now_ns()))
+    admission.observe_fold_lag(round(of_retention * PLATFORM.log_retention_s * NS_PER_S))
+    calls = [admission.refusal() for _ in range(2_000)]
+    some = [each for each in calls if each is not None]
+    assert len(some) == pytest.approx(2_000 * share, abs=100)
+    for each in some:
+        assert isinstance(each, FoldLagging)
+        assert each.retry_after_ms == retry_ms
+    assert admission.problem() is None
+    admission.observe_fold_lag(0)
+    assert all(admission.refusal() is None for _ in range(100))
+
+
+@given(st.lists(st.integers(0, 2 * PLATFORM.log_retention_s), min_size=2, max_size=2))
+def test_the_longer_the_lag_the_more_is_refused_and_the_longer(lags_s: list[int]) -> None:
+    layout, clock = PLATFORM.layout(0), ManualClock()
+    seen = []
+    for lag_s in sorted(lags_s):
+        admission = Admission(PLATFORM, layout, clock, Random(7))
+        admission.observe(Closed(layout.from_window, clock.now_ns()))
+        admission.observe_fold_lag(lag_s * NS_PER_S)
+        refused = [each for _ in range(50) if (each := admission.refusal()) is not None]
+        seen.append((len(refused), max((each.retry_after_ms or 0 for each in refused), default=0)))
+    (few, shorter), (more, longer) = seen
+    assert few <= more
+    assert shorter <= longer
+
+
+async def test_a_batch_is_refused_or_taken_as_a_whole_and_reads_go_on(parts: Parts) -> None:
+    half_ns = PLATFORM.log_retention_s * NS_PER_S // 2
+    parts.admission.observe_fold_lag(half_ns * 3 // 4)
+    strategy = Accurate(parts.namespace, path=parts.path())
+    taken = refused = 0
+    for number in range(60):
+        events = [parts.event("views", token=f"{number} {at}") for at in range(5)]
+        try:
+            assert await strategy.add(events, wait_s=0) == [False] * 5
+            taken += 5
+        except FoldLagging:
+            refused += 1
+        [value] = await strategy.read_accurately(["views"])
+        assert value.count == taken
+    assert taken
+    assert refused
 
 
 async def test_the_watch_sees_closes_skew_and_lag(parts: Parts) -> None:
