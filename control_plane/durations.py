@@ -1,12 +1,13 @@
-"""Durations as admins write them: a whole number and a unit, like `500ms`, `5s`, `2m` or `1h`."""
+"""Durations as admins write them: a whole number and a unit, like `500ms`, `5s`, `2m` or `7d`."""
 
 import re
 from fractions import Fraction
 
-EXAMPLES = "500ms, 5s, 2m or 1h"
-PATTERN = r"^[0-9]{1,12}(ms|s|m|h)$"
+EXAMPLES = "500ms, 5s, 2m, 1h or 7d"
+PATTERN = r"^[0-9]{1,12}(ms|s|m|h|d)$"
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+# A day is 24 hours.
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LOOSE_UNITS_MS = {
     **dict.fromkeys(("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"), 1),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000),
@@ -14,22 +15,22 @@ _LOOSE_UNITS_MS = {
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3_600_000),
     **dict.fromkeys(("d", "day", "days"), 86_400_000),
 }
-_EXACT = re.compile(r"([0-9]{1,12})(ms|s|m|h)")
+_EXACT = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
 _PART = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([A-Za-z]{1,12})\s*")
 
 
 def parse_ms(text: str) -> int | None:
     """Milliseconds; None if the text is not exactly a whole number and a unit."""
     match = _EXACT.fullmatch(text)
-    return int(match[1]) * _UNITS_MS[match[2]] if match else None
+    return int(match[1]) * UNITS_MS[match[2]] if match else None
 
 
 def format_ms(milliseconds: int) -> str:
     """The shortest way to write a duration, in the largest unit that fits it."""
     if milliseconds == 0:
         return "0s"
-    unit = next(unit for unit in ("h", "m", "s", "ms") if milliseconds % _UNITS_MS[unit] == 0)
-    return f"{milliseconds // _UNITS_MS[unit]}{unit}"
+    unit = next(unit for unit in ("d", "h", "m", "s", "ms") if milliseconds % UNITS_MS[unit] == 0)
+    return f"{milliseconds // UNITS_MS[unit]}{unit}"
 
 
 def meant_ms(text: str) -> int | None:

@@ -4,7 +4,7 @@ Nothing here raises for what is in a file or on the disk: a mistake is a value.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -14,7 +14,16 @@ from pydantic import ValidationError
 from control_plane.messages import explain
 from control_plane.mistakes import START, Mistake, Position, mistake, quoted, shown
 from control_plane.model import NamespaceFile
-from control_plane.yaml_tree import FILE_BYTES_MAX, Fields, Hints, Node, Scalar, Unreadable, read
+from control_plane.yaml_tree import (
+    FILE_BYTES_MAX,
+    Fields,
+    Hints,
+    Items,
+    Node,
+    Scalar,
+    Unreadable,
+    read,
+)
 from counter.namespaces import Definition
 
 FILES_MAX = 1_000
@@ -25,8 +34,8 @@ IGNORED_PREFIXES = (".", "#", "~")
 _HINTS = Hints(
     empty="start with 'namespace: NAME' and 'strategy: eventual'",
     too_large="is this a namespace file? Shorten it",
-    too_many_values="a namespace has less than a dozen fields",
-    too_deep="a namespace has fields, and fields of 'cache', and nothing below",
+    too_many_values="a namespace has about a dozen fields",
+    too_deep="nothing is deeper than the fields of 'cache', or of a step of 'history'",
     second_document="one file holds one namespace: move this one to its own file",
 )
 
@@ -146,8 +155,8 @@ def _validate(path: str, fields: Fields) -> tuple[Definition | None, list[Mistak
     except ValidationError as invalid:
         found: list[Mistake] = []
         for error in invalid.errors(include_url=False, include_input=False):
-            names = [str(each) for each in error["loc"]]
-            name = ".".join(shown(each) for each in names)
+            names = (*error["loc"], *error.get("ctx", {}).get("at", ()))
+            name = ".".join(shown(each) for each in names if isinstance(each, str))
             node, at = _find(fields, names, is_key=error["type"] == "extra_forbidden")
             if not isinstance(node, Unreadable):
                 message, hint = explain(name, error, node)
@@ -155,15 +164,19 @@ def _validate(path: str, fields: Fields) -> tuple[Definition | None, list[Mistak
         return None, found
 
 
-def _find(fields: Fields, names: list[str], *, is_key: bool) -> tuple[Node, Position]:
+def _find(fields: Fields, names: Sequence[str | int], *, is_key: bool) -> tuple[Node, Position]:
     """The node that an error is about: the innermost one that is there, if it is missing."""
     node: Node = fields
     at = fields.at
     for name in names:
-        if not isinstance(node, Fields) or name not in node.values:
+        if isinstance(node, Items) and isinstance(name, int):
+            node = node.items[name]
+            at = node.at
+        elif isinstance(node, Fields) and isinstance(name, str) and name in node.values:
+            at = node.keys[name] if is_key else node.values[name].at
+            node = node.values[name]
+        else:
             break
-        at = node.keys[name] if is_key else node.values[name].at
-        node = node.values[name]
     return node, at
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from control_plane.mistakes import listed, quoted
-from control_plane.model import NAME_PATTERN, OWN_ERROR, CacheFields, NamespaceFile
+from control_plane.model import NAME_PATTERN, SECTIONS, NamespaceFile
+from control_plane.values import OWN_ERROR
 from control_plane.yaml_tree import Fields, Node, Scalar
 from counter.namespaces import Cardinality, Strategy
 
@@ -25,6 +26,11 @@ _EXAMPLES = {
     "cache.ttl": "ttl: 5s",
     "cache.local_ttl": "local_ttl: 500ms",
     "dedupe_ttl": "dedupe_ttl: 10m",
+    "history": "history: [{step: 1m, retention: 7d}]",
+    "history.step": "step: 1m",
+    "history.retention": "retention: 7d",
+    "rolling_window": "rolling_window: {length: 300s}",
+    "rolling_window.length": "length: 300s",
 }
 _NO_VALUE_HINT = "give it one, or remove the line"
 _CLOSE_ENOUGH = 0.6
@@ -38,19 +44,28 @@ def nearest(name: str, known: Collection[str]) -> str | None:
 
 
 def explain(field: str, error: ErrorDetails, node: Node) -> tuple[str, str]:
-    """Message and hint for an error that the model found at `node`."""
+    """Message and hint for an error that the model found at `node`.
+
+    `field` names no place in a list: `history.step` is the step of any of its entries.
+    """
     kind = error["type"]
     context: dict[str, Any] = error.get("ctx", {})
     if kind == "missing":
-        return "is required", f"add a line like '{_EXAMPLES[field]}'"
+        add = "add a line like" if "." not in field else "add it, like"
+        return "is required", f"{add} '{_EXAMPLES[field]}'"
     if kind == "extra_forbidden":
-        *section, name = map(str, error["loc"])
-        return "there is no such field", _unknown_hint(".".join(section), name)
+        *section, name = [each for each in error["loc"] if isinstance(each, str)]
+        return "there is no such field", _unknown_hint("".join(section), name)
     if kind == OWN_ERROR:
         return context["message"], context["hint"]
+    if kind == "model_type" and field == "history":
+        return _explain_step(node)
     if isinstance(node, Scalar) and node.is_null:
-        is_required = "." not in field and NamespaceFile.model_fields[field].is_required()
-        return "has no value", _example_hint(field) if is_required else _NO_VALUE_HINT
+        return "has no value", _example_hint(field) if _is_required(field) else _NO_VALUE_HINT
+    if kind == "too_short":
+        return "is empty", f"{_example_hint(field)}, or remove it"
+    if kind == "too_long":
+        return f"has more than {context['max_length']} steps", "remove those that you need least"
     if not isinstance(node, Scalar):
         is_what = "a mapping" if isinstance(node, Fields) else "a list"
         return f"is {is_what}, not {_wanted(field, kind)}", _example_hint(field)
@@ -78,6 +93,21 @@ def explain(field: str, error: ErrorDetails, node: Node) -> tuple[str, str]:
     return f"{quoted(node.text)} is not {_wanted(field, kind)}", _example_hint(field)
 
 
+def _explain_step(node: Node) -> tuple[str, str]:
+    """An entry of the list that is no step: a history that is no list is another kind of error."""
+    hint = "write each step like '- {step: 1m, retention: 7d}'"
+    if not isinstance(node, Scalar):
+        return "one of its steps is a list, not a mapping", hint
+    if node.is_null:
+        return "one of its steps has no value", hint
+    return f"one of its steps is {quoted(node.text)}, not a mapping", hint
+
+
+def _is_required(field: str) -> bool:
+    section, _, name = field.rpartition(".")
+    return (SECTIONS[section] if section else NamespaceFile).model_fields[name].is_required()
+
+
 def _wanted(field: str, kind: str) -> str:
     match kind:
         case "int_type":
@@ -86,6 +116,8 @@ def _wanted(field: str, kind: str) -> str:
             return "one word"
         case "model_type":
             return "a mapping"
+        case "list_type":
+            return "a list"
     return "text"
 
 
@@ -94,13 +126,18 @@ def _example_hint(field: str) -> str:
 
 
 def _unknown_hint(section: str, name: str) -> str:
-    known = list(CacheFields.model_fields if section else NamespaceFile.model_fields)
-    if not section and (inner := name.removeprefix("cache.")) in CacheFields.model_fields:
-        return f"it belongs under cache: 'cache: {{{inner}: ...}}'"
+    known = list((SECTIONS[section] if section else NamespaceFile).model_fields)
+    for home, fields in SECTIONS.items():
+        inner = name.removeprefix(f"{home}.")
+        if home != section and inner in fields.model_fields:
+            example = _EXAMPLES[home] if home == "history" else f"{home}: {{{inner}: ...}}"
+            return f"it belongs under {home}: '{example}'"
     if section and name in NamespaceFile.model_fields:
         return f"it belongs at the start of a line, outside of {section}"
     if (meant := nearest(name, known)) is not None:
         return f"did you mean {meant}?"
+    if len(known) == 1:
+        return f"the only field of {section} is {known[0]}"
     return f"the fields{f' of {section}' if section else ''} are {listed(known)}"
 
 

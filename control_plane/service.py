@@ -135,6 +135,9 @@ def _namespace(each: Namespace) -> pb.Namespace:
     dedupe_ttl: Duration | None = None
     if each.dedupe_ttl_ms is not None:
         dedupe_ttl = duration_of(each.dedupe_ttl_ms)
+    rolling_window: pb.RollingWindowSettings | None = None
+    if each.rolling_window_ms is not None:
+        rolling_window = pb.RollingWindowSettings(length=duration_of(each.rolling_window_ms))
     return pb.Namespace(
         name=each.name,
         id=each.id,
@@ -147,4 +150,9 @@ def _namespace(each: Namespace) -> pb.Namespace:
             ttl=duration_of(each.cache_ttl_ms), local_ttl=duration_of(each.cache_local_ttl_ms)
         ),
         dedupe_ttl=dedupe_ttl,
+        history=[
+            pb.HistoryStep(step=duration_of(step.step_ms), retention=duration_of(step.retention_ms))
+            for step in each.history
+        ],
+        rolling_window=rolling_window,
     )

@@ -31,7 +31,7 @@ def test_mistake_is_reported_exactly(case: Path, monkeypatch: pytest.MonkeyPatch
 def test_every_expected_report_has_its_case() -> None:
     reports = {each.stem for each in CASES_DIRECTORY.glob("*.expected")}
     assert reports == {each.stem for each in CASES}
-    assert len(CASES) > 80
+    assert len(CASES) > 140
 
 
 def test_all_cases_in_one_directory_are_all_reported(tmp_path: Path) -> None:

@@ -23,6 +23,21 @@ def test_what_may_change_may_change() -> None:
     assert check_against(current, wanted) == ()
 
 
+def test_history_and_rolling_window_may_change_at_once() -> None:
+    rolling = "strategy: rolling_window\nrolling_window: {length: 300s}"
+    history = "strategy: eventual\nhistory: [{step: 1m, retention: 7d}]"
+    current = live(a="strategy: eventual", b=rolling, c=history, d="strategy: accurate", e=history)
+    wanted = load(
+        a=rolling,
+        b="strategy: accurate",
+        c="strategy: eventual\nhistory: [{step: 5m, retention: 2d}, {step: 1d, retention: 30d}]",
+        d=rolling.replace("300s", "60s"),
+        e="strategy: eventual",
+    )
+    assert check_against(current, wanted) == ()
+    assert check_against(current, load(b=rolling.replace("300s", "1h"))) == ()
+
+
 def test_cardinality_is_fixed() -> None:
     current = live(a="strategy: eventual\ncardinality: high")
     given = check_against(current, load(a="strategy: eventual\ncardinality: low"))
@@ -46,6 +61,16 @@ def test_best_effort_stays_best_effort() -> None:
         "b.yaml:2:11: strategy: cannot change from accurate to best_effort on a live namespace: "
         "the counts of best_effort are kept elsewhere (create a namespace under another name, "
         "or delete this one: its counts start at 0 when it is created again)",
+    ]
+
+
+def test_rolling_window_is_no_way_out_of_best_effort() -> None:
+    rolling = "strategy: rolling_window\nrolling_window: {length: 300s}"
+    current = live(a="strategy: best_effort", b=rolling)
+    mistakes = check_against(current, load(a=rolling, b="strategy: best_effort"))
+    assert [(each.field, each.message.partition(" on ")[0]) for each in mistakes] == [
+        ("strategy", "cannot change from best_effort to rolling_window"),
+        ("strategy", "cannot change from rolling_window to best_effort"),
     ]
 
 

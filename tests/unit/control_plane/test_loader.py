@@ -1,21 +1,28 @@
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control_plane.durations import parse_ms
 from control_plane.loader import FILES_MAX, load_directory, load_files
 from control_plane.model import NamespaceFile
 from control_plane.yaml_tree import FILE_BYTES_MAX
 from counter.namespaces import (
     CACHE_TTL_MS_MAX,
+    HISTORY_RETENTION_MS_MAX,
+    HISTORY_RETENTION_STEPS_MAX,
+    HISTORY_RETENTION_STEPS_MIN,
     MAX_DELTA_LIMIT,
     Cardinality,
     Definition,
+    HistoryStep,
     Strategy,
 )
 
+DAY_MS = 86_400_000
 EXAMPLES = Path(__file__).parents[3] / "configs" / "namespaces"
 FULL = """\
 namespace: plays
@@ -64,6 +71,91 @@ def test_only_name_and_strategy_are_required() -> None:
 def test_dedupe_ttl_of_best_effort() -> None:
     text = "namespace: plays\ndedupe_ttl: 10m\nstrategy: best_effort\n"
     assert load_one(text).dedupe_ttl_ms == 600_000
+
+
+HISTORY = """\
+namespace: plays
+history:
+  - {step: 1m, retention: 7d}
+  - step: 60m
+    retention: 90d
+  - {step: 1d, retention: 730d}
+strategy: """
+
+
+@pytest.mark.parametrize("strategy", ["eventual", "accurate"])
+def test_history(strategy: str) -> None:
+    definition = load_one(f"{HISTORY}{strategy}\n")
+    assert definition.history == (
+        HistoryStep(step_ms=60_000, retention_ms=7 * DAY_MS),
+        HistoryStep(step_ms=3_600_000, retention_ms=90 * DAY_MS),
+        HistoryStep(step_ms=DAY_MS, retention_ms=730 * DAY_MS),
+    )
+    assert definition.rolling_window_ms is None
+
+
+def test_rolling_window_with_history() -> None:
+    definition = load_one(f"{HISTORY}rolling_window\nrolling_window: {{length: 5m}}\n")
+    assert definition.strategy is Strategy.ROLLING_WINDOW
+    assert definition.rolling_window_ms == 300_000
+    assert len(definition.history) == 3
+
+
+@pytest.mark.parametrize("length", ["10s", "10000ms", "1h"])
+def test_limits_of_a_rolling_window_are_allowed_themselves(length: str) -> None:
+    text = f"namespace: plays\nstrategy: rolling_window\nrolling_window: {{length: {length}}}\n"
+    assert load_one(text).rolling_window_ms == parse_ms(length)
+
+
+def with_history(*steps: tuple[str, str]) -> str:
+    entries = "".join(f"  - {{step: {step}, retention: {kept}}}\n" for step, kept in steps)
+    return f"namespace: plays\nstrategy: eventual\nhistory:\n{entries}"
+
+
+def test_limits_of_a_history_are_allowed_themselves() -> None:
+    most_ms = HISTORY_RETENTION_STEPS_MAX * 60_000
+    (only,) = load_one(with_history(("1m", f"{most_ms}ms"))).history
+    assert only.retention_ms == most_ms
+    least = f"{HISTORY_RETENTION_STEPS_MIN}d"
+    (only,) = load_one(with_history(("1d", least))).history
+    assert only.retention_ms == HISTORY_RETENTION_STEPS_MIN * DAY_MS
+    (only,) = load_one(with_history(("24h", f"{HISTORY_RETENTION_MS_MAX}ms"))).history
+    assert only == HistoryStep(step_ms=DAY_MS, retention_ms=3_650 * DAY_MS)
+    four = (("1m", "1h"), ("2m", "2h"), ("12h", "7d"), ("1d", "10d"))
+    assert len(load_one(with_history(*four)).history) == 4
+
+
+@given(st.integers(min_value=1, max_value=90_000))
+def test_a_step_is_whole_minutes_that_divide_a_day(seconds: int) -> None:
+    loaded = load_files({"plays.yaml": with_history((f"{seconds}s", "3650d"))})
+    wrong = {each.field for each in loaded.mistakes}
+    divides = seconds % 60 == 0 and 86_400 % seconds == 0
+    assert ("history.step" not in wrong) == divides
+
+
+_STEPS = ("1m", "2m", "10m", "15m", "1h", "90m", "8h", "12h", "1d")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(_STEPS), st.integers(min_value=10, max_value=60)),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_a_history_is_loaded_if_each_step_follows_the_one_before(
+    steps: list[tuple[str, int]],
+) -> None:
+    loaded = load_files({"plays.yaml": with_history(*((step, f"{d}d") for step, d in steps))})
+    known = [(parse_ms(step) or 0, days) for step, days in steps]
+    follows = all(
+        step > before and step % before == 0 and days > days_before
+        for (before, days_before), (step, days) in pairwise(known)
+    )
+    assert (loaded.mistakes == ()) == (follows and len(steps) <= 4)
+    for each in loaded.mistakes:
+        assert each.field.startswith("history")
+        assert each.line >= 4
 
 
 @pytest.mark.parametrize(
@@ -137,6 +229,27 @@ def test_schema_is_in_the_words_of_the_file() -> None:
     ttl = schema["$defs"]["CacheFields"]["properties"]["ttl"]
     assert (ttl["type"], ttl["default"]) == ("string", "5s")
     assert schema["properties"]["dedupe_ttl"]["type"] == "string"
+    assert schema["properties"]["history"]["items"] == {"$ref": "#/$defs/HistoryFields"}
+    assert schema["properties"]["rolling_window"]["$ref"] == "#/$defs/RollingWindowFields"
+    for section, required in (
+        ("HistoryFields", ["step", "retention"]),
+        ("RollingWindowFields", ["length"]),
+    ):
+        inside = schema["$defs"][section]
+        assert inside["required"] == required
+        assert inside["additionalProperties"] is False
+        assert all(each.get("description") for each in inside["properties"].values())
+        assert all(each["type"] == "string" for each in inside["properties"].values())
+
+
+def test_examples_in_the_schema_are_valid() -> None:
+    fields = NamespaceFile.model_json_schema()["properties"]
+    base = {"namespace": "plays", "strategy": "eventual"}
+    for example in fields["history"]["examples"]:
+        NamespaceFile.model_validate({**base, "history": example})
+    for example in fields["rolling_window"]["examples"]:
+        rolling = {"strategy": "rolling_window", "rolling_window": example}
+        NamespaceFile.model_validate({**base, **rolling})
 
 
 class TestDirectory:
@@ -203,7 +316,8 @@ class TestDirectory:
 _LINES = FULL.splitlines(keepends=True)
 _SIGNS = [*"[]{}:,-?&*!|>'\"%@`#~\t\n \\\r\0\x85", "---\n", "...\n", "<<", "\\U", "\\x", "!!int"]
 _WORDS = ["strategy", "cache", "ttl", "5s", "max_delta: ", "0x", "cache: {", "dedupe_ttl: "]
-_PIECES = st.sampled_from([*_LINES, *_SIGNS, *_WORDS])
+_HISTORY = ["history:\n", "  - {step: 1m, retention: 7d}\n", "- ", "rolling_window: {length: 5m}\n"]
+_PIECES = st.sampled_from([*_LINES, *_SIGNS, *_WORDS, *_HISTORY])
 
 
 @settings(deadline=None)

@@ -16,6 +16,14 @@ from counter.v1 import namespace_service_pb2 as pb
 from counter.v1.namespace_service_pb2_grpc import NamespaceServiceStub
 
 VIDEO = "namespace: video_plays\nstrategy: eventual\nmax_delta: 7\nowner: me\n"
+API = """\
+namespace: api_hits
+strategy: rolling_window
+rolling_window: {length: 300s}
+history:
+  - {step: 1m, retention: 7d}
+  - {step: 1d, retention: 730d}
+"""
 HITS = "namespace: page_hits\nstrategy: best_effort\ndedupe_ttl: 1500ms\ncardinality: low\n"
 
 
@@ -23,6 +31,7 @@ HITS = "namespace: page_hits\nstrategy: best_effort\ndedupe_ttl: 1500ms\ncardina
 async def stub(tmp_path: Path) -> AsyncIterator[NamespaceServiceStub]:
     (tmp_path / "video_plays.yaml").write_text(VIDEO)
     (tmp_path / "page_hits.yaml").write_text(HITS)
+    (tmp_path / "api_hits.yaml").write_text(API)
     plane = ControlPlane(store=MemoryNamespaceStore(), directory=tmp_path, clock=ManualClock())
     await plane.snapshots.start()
     server = grpc.aio.server()
@@ -58,8 +67,9 @@ async def test_list(stub: NamespaceServiceStub) -> None:
     assert response.version == 1
     assert response.applied_at.ToNanoseconds() == ManualClock().now_ns()
     assert [(each.name, each.id) for each in response.namespaces] == [
-        ("page_hits", 1),
-        ("video_plays", 2),
+        ("api_hits", 1),
+        ("page_hits", 2),
+        ("video_plays", 3),
     ]
 
 
@@ -67,16 +77,31 @@ async def test_get(stub: NamespaceServiceStub) -> None:
     response = await stub.GetNamespace(pb.GetNamespaceRequest(namespace="video_plays"))
     assert response.version == 1
     video = response.namespace
-    assert (video.name, video.id, video.owner, video.max_delta) == ("video_plays", 2, "me", 7)
+    assert (video.name, video.id, video.owner, video.max_delta) == ("video_plays", 3, "me", 7)
     assert video.strategy == counter_pb.STRATEGY_EVENTUAL
     assert video.cardinality == pb.CARDINALITY_MEDIUM
     assert video.cache.ttl.ToMilliseconds() == 5_000
     assert video.cache.local_ttl.ToMilliseconds() == 500
     assert not video.HasField("dedupe_ttl")
+    assert not video.HasField("rolling_window")
+    assert list(video.history) == []
     response = await stub.GetNamespace(pb.GetNamespaceRequest(namespace="page_hits"))
     assert response.namespace.dedupe_ttl.ToMilliseconds() == 1_500
     assert response.namespace.strategy == counter_pb.STRATEGY_BEST_EFFORT
     assert response.namespace.cardinality == pb.CARDINALITY_LOW
+
+
+async def test_history_and_rolling_window(stub: NamespaceServiceStub) -> None:
+    response = await stub.GetNamespace(pb.GetNamespaceRequest(namespace="api_hits"))
+    api = response.namespace
+    assert api.strategy == counter_pb.STRATEGY_ROLLING_WINDOW
+    assert api.rolling_window.length.ToSeconds() == 300
+    assert [(each.step.ToSeconds(), each.retention.ToSeconds()) for each in api.history] == [
+        (60, 7 * 86_400),
+        (86_400, 730 * 86_400),
+    ]
+    listed = await stub.ListNamespaces(pb.ListNamespacesRequest())
+    assert listed.namespaces[0] == api
 
 
 @pytest.mark.parametrize(
@@ -150,7 +175,7 @@ async def test_validate_one_good_file_among_live_ones(stub: NamespaceServiceStub
     response = await stub.ValidateNamespaces(pb.ValidateNamespacesRequest(files=files))
     assert not response.mistakes
     listed = await stub.ListNamespaces(pb.ListNamespacesRequest())
-    assert len(listed.namespaces) == 2, "validating applies nothing"
+    assert len(listed.namespaces) == 3, "validating applies nothing"
 
 
 async def test_validate_limits(stub: NamespaceServiceStub) -> None:
