@@ -12,10 +12,11 @@ import grpc
 from google.protobuf.message import Message
 
 from clients import translate
+from clients.audit_calls import AuditCalls
 from clients.batch import ITEMS_PER_CALL, AddBatch, in_flight, pieces
 from clients.connection import Connection, Method
 from clients.errors import OutcomeUnknown, Overloaded, TokenFromFuture, Unavailable
-from clients.platform_calls import PlatformCalls
+from clients.history_calls import HistoryCalls
 from clients.retry import delay_before
 from clients.translate import Freshness, check_delta, check_name, token_message
 from clients.values import Add, AddAndGetResult, AddOutcome, AddResult, CountValue, TokenStatus
@@ -27,7 +28,7 @@ from counter.v1 import counter_service_pb2 as pb
 TIMEOUT_S_DEFAULT = 30.0
 
 
-class CounterClient(PlatformCalls):
+class CounterClient(HistoryCalls, AuditCalls):
     """Adds to, reads and clears the counters of one namespace.
 
     Each add and clear has a token, made once per call and sent again with every retry, so that it
@@ -153,6 +154,36 @@ class CounterClient(PlatformCalls):
         method = self._connection.counters.ClearCount
         return self._result(
             *await self._write(method, pb.ClearCountRequest, counter, None, token, timeout_s)
+        )
+
+    async def adjust(
+        self,
+        counter: str,
+        delta: int,
+        *,
+        author: str,
+        reason: str,
+        token: Token | None = None,
+        timeout_s: float | None = None,
+    ) -> AddResult:
+        """Corrects a count that an audit found wrong; settled and retried as an add.
+
+        `author` (1 to 100 characters) and `reason` (1 to 500) stay in the history, with the
+        correction. The namespace's max_delta does not apply.
+
+            audit = await client.audit_counter("title-42")
+            delta = audit.expected_count - audit.actual_count
+            await client.adjust("title-42", delta, author="oncall", reason="bug 123")
+        """
+        request = partial(
+            pb.AdjustCountRequest,
+            delta=check_delta(delta),
+            author=check_name(author, "author"),
+            reason=check_name(reason, "reason"),
+        )
+        method = self._connection.counters.AdjustCount
+        return self._result(
+            *await self._write(method, request, counter, delta, token, timeout_s, act="adjustment")
         )
 
     async def get(
@@ -320,11 +351,17 @@ class CounterClient(PlatformCalls):
         delta: int | None,
         token: Token | None,
         timeout_s: float | None,
+        act: str = "add",
     ) -> tuple[Write, Any]:
         check_name(counter)
         deadline = self._deadline(timeout_s)
         write = Write(
-            self._connection, namespace=self._namespace, counter=counter, delta=delta, token=token
+            self._connection,
+            namespace=self._namespace,
+            counter=counter,
+            delta=delta,
+            token=token,
+            act=act,
         )
 
         def request_of(token: Token) -> Message:

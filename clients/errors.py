@@ -2,23 +2,32 @@
 
     CounterError
     ├── InvalidRequest        the request can never succeed as it is; `field` says where
-    ├── NamespaceUnknown      no such namespace
+    ├── NotFound
+    │   ├── NamespaceUnknown  no such namespace
+    │   └── SegmentUnknown    no such segment waits to be folded
     ├── NotPermitted          the caller is not identified or not allowed
     ├── Refused               right request, wrong moment or wrong place
     │   ├── TokenExpired      not applied, and never will be: a new token is safe
     │   ├── TokenTooOld       what became of the token is no longer known
     │   ├── TokenFromFuture   the token's time is ahead of the platform's
     │   ├── WrongRegion       the token belongs to another region
-    │   └── Unsupported       the namespace's strategy or the server cannot do this
+    │   ├── Unsupported       the namespace's strategy or the server cannot do this
+    │   ├── HistoryOff        the namespace keeps no history
+    │   ├── HistoryTooOld     what was then is no longer known
+    │   ├── AuditWithoutBase  too little is kept to compute the counter again
+    │   ├── SegmentReadable   only a segment that cannot be read may be set aside
+    │   └── SegmentAgreed     a segment that a fold record names cannot be set aside
     ├── Overloaded            a limit was reached each time until the deadline; nothing was written
     ├── Unavailable           no answer in time; nothing was written or it was a read
     ├── OutcomeUnknown        a write may have been applied or not; `token` finds out which
     ├── Internal              the server's mistake, or an answer that makes no sense
+    │   └── SegmentDamaged    a segment cannot be read; its shard waits for an operator's decision
     └── ClientClosed          the client was used after close()
 
 `reason` is stable: compare it, not the message. Most reasons come from the server. The SDK itself
 adds OUTCOME_UNKNOWN, NO_ANSWER, NOT_SENT, NAME_MALFORMED and CLIENT_CLOSED, and, where an answer
-has no reason of Tally's, INVALID, NOT_PERMITTED, REFUSED, UNIMPLEMENTED, OVERLOADED or INTERNAL.
+has no reason of Tally's, INVALID, NOT_FOUND, NOT_PERMITTED, REFUSED, UNIMPLEMENTED, OVERLOADED or
+INTERNAL.
 """
 
 import grpc
@@ -53,7 +62,15 @@ class InvalidRequest(CounterError):
         self.field = field  # as in the request message; empty if the server did not say
 
 
-class NamespaceUnknown(CounterError):
+class NotFound(CounterError):
+    pass
+
+
+class NamespaceUnknown(NotFound):
+    pass
+
+
+class SegmentUnknown(NotFound):
     pass
 
 
@@ -85,6 +102,26 @@ class Unsupported(Refused):
     pass
 
 
+class HistoryOff(Refused):
+    pass
+
+
+class HistoryTooOld(Refused):
+    pass
+
+
+class AuditWithoutBase(Refused):
+    pass
+
+
+class SegmentReadable(Refused):
+    pass
+
+
+class SegmentAgreed(Refused):
+    pass
+
+
 class Overloaded(CounterError):
     pass
 
@@ -111,6 +148,10 @@ class OutcomeUnknown(CounterError):
 
 
 class Internal(CounterError):
+    pass
+
+
+class SegmentDamaged(Internal):
     pass
 
 

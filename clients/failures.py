@@ -24,11 +24,19 @@ _BY_REASON: dict[str, type[errors.CounterError]] = {
     "TOKEN_FROM_FUTURE": errors.TokenFromFuture,
     "WRONG_REGION": errors.WrongRegion,
     "STRATEGY_UNSUPPORTED": errors.Unsupported,
+    "HISTORY_OFF": errors.HistoryOff,
+    "HISTORY_TOO_OLD": errors.HistoryTooOld,
+    "AUDIT_WITHOUT_BASE": errors.AuditWithoutBase,
+    "SEGMENT_READABLE": errors.SegmentReadable,
+    "SEGMENT_AGREED": errors.SegmentAgreed,
+    "SEGMENT_UNKNOWN": errors.SegmentUnknown,
+    "SEGMENT_DAMAGED": errors.SegmentDamaged,
 }
 
 # For reasons that this version does not know, and for answers that are not from a Tally server.
 _BY_CODE: dict[grpc.StatusCode, tuple[type[errors.CounterError], str]] = {
     grpc.StatusCode.INVALID_ARGUMENT: (errors.InvalidRequest, "INVALID"),
+    grpc.StatusCode.NOT_FOUND: (errors.NotFound, "NOT_FOUND"),
     grpc.StatusCode.UNAUTHENTICATED: (errors.NotPermitted, "NOT_PERMITTED"),
     grpc.StatusCode.PERMISSION_DENIED: (errors.NotPermitted, "NOT_PERMITTED"),
     grpc.StatusCode.FAILED_PRECONDITION: (errors.Refused, "REFUSED"),

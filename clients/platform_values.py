@@ -8,6 +8,14 @@ from clients.values import Cardinality, Strategy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryStep:
+    """The state of each counter at the end of each step is kept for some time."""
+
+    step_ms: int
+    retention_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Namespace:
     name: str
     id: int  # given at creation, never reused
@@ -19,6 +27,8 @@ class Namespace:
     cache_ttl_ms: int
     cache_local_ttl_ms: int
     dedupe_ttl_ms: int | None  # best_effort only. None: tokens are not remembered
+    history: tuple[HistoryStep, ...] = ()  # finest first; empty: no history is kept
+    rolling_window_ms: int | None = None  # rolling_window only: how far back hits count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +62,11 @@ class ShardStatus:
     shard: int
     watermark_ns: int | None  # everything up to here is in this shard's rollups
     lag_ms: int  # now minus the watermark
-    # Since the worker started.
+    owner: str  # the worker that folds this shard
+    queue_depth: int  # closed windows that are not folded yet
+    batch_counters: int  # how many counters its owner writes at once now
+    problem: str  # why this shard is stuck, and what to do; empty when it is not
+    # Since its owner started.
     folded_events: int
     duplicate_events: int
     conflicting_events: int  # same counter and token, another delta: the first in fold order won
@@ -66,6 +80,14 @@ class ShardStatus:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerStatus:
+    member: str
+    shards: tuple[int, ...]  # those that it folds
+    passes_in_parallel: int  # at once now: fewer when the store is slow or fails. 0: not known
+    problem: str  # what keeps it from closing or folding as a whole; empty when nothing does
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RollupStatus:
     """How far the folding of events into rollups has come."""
 
@@ -74,7 +96,8 @@ class RollupStatus:
     closed_through_ns: int | None  # nothing up to here can be acknowledged any more
     folded_through_ns: int | None  # everything up to here is in the rollups, in every shard
     shards: tuple[ShardStatus, ...]
-    problem: str  # what keeps the worker from closing or folding; empty when nothing does
+    problem: str  # what keeps workers from closing or folding; empty when nothing does
+    workers: tuple[WorkerStatus, ...]  # those that are alive
 
     @property
     def closed_through(self) -> datetime | None:

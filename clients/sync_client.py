@@ -3,74 +3,29 @@
 There is one implementation of the semantics; this file only carries calls to it.
 """
 
-import asyncio
 import copy
-import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import grpc
 
 from clients.batch import ITEMS_PER_CALL
 from clients.client import TIMEOUT_S_DEFAULT, CounterClient
-from clients.errors import ClientClosed
-from clients.platform_values import Mistake, Namespace, Namespaces, RollupStatus
+from clients.history_calls import PAGE_SIZE_DEFAULT, TOP_LIMIT_DEFAULT
+from clients.history_values import CountAt, CounterEntry, CounterPage, CountHistory, TopCounters
+from clients.loop_thread import LoopThread
+from clients.sync_platform_calls import SyncPlatformCalls
 from clients.translate import Freshness
+from clients.translate_history import Moment
 from clients.values import Add, AddAndGetResult, AddOutcome, AddResult, CountValue, TokenStatus
 from counter.clock import Clock
 from counter.tokens import Token
 
-T = TypeVar("T")
 
-
-class _LoopThread:
-    """An event loop in a daemon thread, so that a forgotten `close` does not keep a program up."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._lock = threading.Lock()
-        self._closed = False
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="tally-client", daemon=True
-        )
-        self._thread.start()
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        with self._lock:
-            if self._closed:
-                call.close()
-                raise ClientClosed
-            future = asyncio.run_coroutine_threadsafe(call, self._loop)
-        try:
-            return future.result()
-        except BaseException:  # Ctrl-C must not leave the call running
-            future.cancel()
-            raise
-
-    def close(self, last_call: Coroutine[Any, Any, None]) -> None:
-        """Runs the last call, lets the others end, and stops. Later calls raise ClientClosed."""
-        with self._lock:
-            if self._closed:
-                last_call.close()
-                return
-            self._closed = True
-            future = asyncio.run_coroutine_threadsafe(self._drain(last_call), self._loop)
-        future.result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    @staticmethod
-    async def _drain(last_call: Coroutine[Any, Any, None]) -> None:
-        await last_call
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*others, return_exceptions=True)
-
-
-class SyncCounterClient:
+class SyncCounterClient(SyncPlatformCalls):
     """`CounterClient` without `await`, for threads and scripts; any number of threads may share it.
 
         with SyncCounterClient("127.0.0.1:50051", namespace="video_plays") as client:
@@ -99,7 +54,7 @@ class SyncCounterClient:
             clock=clock,
             random=random,
         )
-        self._thread = _LoopThread()
+        self._thread = LoopThread()
         self._owns_thread = True
 
     def in_namespace(self, name: str) -> Self:
@@ -170,6 +125,26 @@ class SyncCounterClient:
         """
         return self._thread.run(self._client.clear(counter, token=token, timeout_s=timeout_s))
 
+    def adjust(
+        self,
+        counter: str,
+        delta: int,
+        *,
+        author: str,
+        reason: str,
+        token: Token | None = None,
+        timeout_s: float | None = None,
+    ) -> AddResult:
+        """Corrects a count that an audit found wrong; see `CounterClient.adjust`.
+
+        client.adjust("title-42", -3, author="oncall", reason="bug 123")
+        """
+        return self._thread.run(
+            self._client.adjust(
+                counter, delta, author=author, reason=reason, token=token, timeout_s=timeout_s
+            )
+        )
+
     def get(
         self,
         counter: str,
@@ -228,6 +203,89 @@ class SyncCounterClient:
             )
         )
 
+    def count_at(self, counter: str, time: Moment, *, timeout_s: float | None = None) -> CountAt:
+        """The count as of a past time; see `CounterClient.count_at`.
+
+        print(client.count_at("title-42", datetime.now(UTC) - timedelta(days=1)).value.count)
+        """
+        return self._thread.run(self._client.count_at(counter, time, timeout_s=timeout_s))
+
+    def history(
+        self,
+        counter: str,
+        *,
+        start: Moment,
+        end: Moment | None = None,
+        step: timedelta | None = None,
+        timeout_s: float | None = None,
+    ) -> CountHistory:
+        """What was added in each step of a range of time; see `CounterClient.history`.
+
+        history = client.history("title-42", start=datetime.now(UTC) - timedelta(hours=1))
+        print(sum(point.delta for point in history.points))
+        """
+        return self._thread.run(
+            self._client.history(counter, start=start, end=end, step=step, timeout_s=timeout_s)
+        )
+
+    def list_counters(
+        self,
+        prefix: str = "",
+        *,
+        page_size: int = PAGE_SIZE_DEFAULT,
+        timeout_s: float | None = None,
+    ) -> Iterator[CounterEntry]:
+        """All counters whose names begin with `prefix`; see `CounterClient.list_counters`.
+
+        for entry in client.list_counters("title-"):
+            print(entry.counter, entry.value.count)
+        """
+        page_token = ""
+        while True:
+            page = self.list_counters_page(
+                prefix, page_size=page_size, page_token=page_token, timeout_s=timeout_s
+            )
+            yield from page.counters
+            page_token = page.next_page_token
+            if not page_token:
+                return
+
+    def list_counters_page(
+        self,
+        prefix: str = "",
+        *,
+        page_size: int = PAGE_SIZE_DEFAULT,
+        page_token: str = "",
+        timeout_s: float | None = None,
+    ) -> CounterPage:
+        """One page of `list_counters`; see `CounterClient.list_counters_page`.
+
+        page = client.list_counters_page("title-", page_size=100)
+        """
+        return self._thread.run(
+            self._client.list_counters_page(
+                prefix, page_size=page_size, page_token=page_token, timeout_s=timeout_s
+            )
+        )
+
+    def top_counters(
+        self,
+        *,
+        limit: int = TOP_LIMIT_DEFAULT,
+        prefix: str = "",
+        growth_over: timedelta | None = None,
+        timeout_s: float | None = None,
+    ) -> TopCounters:
+        """The counters with the highest count or growth; see `CounterClient.top_counters`.
+
+        names = [each.counter for each in client.top_counters(limit=3).counters]
+        """
+        return self._thread.run(
+            self._client.top_counters(
+                limit=limit, prefix=prefix, growth_over=growth_over, timeout_s=timeout_s
+            )
+        )
+
     def token_status(
         self, counter: str, token: Token, *, timeout_s: float | None = None
     ) -> TokenStatus:
@@ -250,33 +308,3 @@ class SyncCounterClient:
         token = client.new_token()
         """
         return self._client.new_token()
-
-    def namespaces(self, *, timeout_s: float | None = None) -> Namespaces:
-        """All namespaces of the platform, of one version.
-
-        names = [namespace.name for namespace in client.namespaces().namespaces]
-        """
-        return self._thread.run(self._client.namespaces(timeout_s=timeout_s))
-
-    def get_namespace(self, name: str, *, timeout_s: float | None = None) -> Namespace:
-        """One namespace; raises NamespaceUnknown if there is none of that name.
-
-        namespace = client.get_namespace("video_plays")
-        """
-        return self._thread.run(self._client.get_namespace(name, timeout_s=timeout_s))
-
-    def validate_namespaces(
-        self, files: Mapping[str, str], *, timeout_s: float | None = None
-    ) -> list[Mistake]:
-        """All mistakes of namespace files, given as path and content; changes nothing.
-
-        mistakes = client.validate_namespaces({"likes.yaml": "namespace: likes"})
-        """
-        return self._thread.run(self._client.validate_namespaces(files, timeout_s=timeout_s))
-
-    def rollup_status(self, *, timeout_s: float | None = None) -> RollupStatus:
-        """How far the folding of events into rollups has come.
-
-        print(client.rollup_status().folded_through)
-        """
-        return self._thread.run(self._client.rollup_status(timeout_s=timeout_s))

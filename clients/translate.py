@@ -8,7 +8,15 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from clients.errors import Internal, InvalidRequest
-from clients.platform_values import Mistake, Namespace, Namespaces, RollupStatus, ShardStatus
+from clients.platform_values import (
+    HistoryStep,
+    Mistake,
+    Namespace,
+    Namespaces,
+    RollupStatus,
+    ShardStatus,
+    WorkerStatus,
+)
 from clients.times import (
     duration_of,
     ns_of_datetime,
@@ -27,12 +35,14 @@ _STRATEGIES: dict[int, Strategy] = {
     pb.STRATEGY_BEST_EFFORT: Strategy.BEST_EFFORT,
     pb.STRATEGY_EVENTUAL: Strategy.EVENTUAL,
     pb.STRATEGY_ACCURATE: Strategy.ACCURATE,
+    pb.STRATEGY_ROLLING_WINDOW: Strategy.ROLLING_WINDOW,
 }
 _SOURCES: dict[int, Source] = {
     pb.SOURCE_LOCAL_CACHE: Source.LOCAL_CACHE,
     pb.SOURCE_SHARED_CACHE: Source.SHARED_CACHE,
     pb.SOURCE_ROLLUP: Source.ROLLUP,
     pb.SOURCE_ROLLUP_AND_TAIL: Source.ROLLUP_AND_TAIL,
+    pb.SOURCE_HISTORY: Source.HISTORY,
 }
 _CARDINALITIES: dict[int, Cardinality] = {
     namespace_pb.CARDINALITY_LOW: Cardinality.LOW,
@@ -120,12 +130,14 @@ def at_least_message(at_least: Freshness | None) -> Timestamp | None:
 def count_value(message: pb.CountValue) -> CountValue:
     return CountValue(
         count=message.count,
-        complete_through_ns=_optional_ns(message, "complete_through"),
+        complete_through_ns=optional_ns(message, "complete_through"),
         epoch=message.epoch,
-        cleared_at_ns=_optional_ns(message, "cleared_at"),
+        cleared_at_ns=optional_ns(message, "cleared_at"),
         strategy=_STRATEGIES.get(message.strategy),
         source=_SOURCES.get(message.source),
         saturated=message.saturated,
+        window_start_ns=optional_ns(message, "window_start"),
+        rate_per_s=message.rate_per_s if message.HasField("window_start") else None,
     )
 
 
@@ -152,13 +164,14 @@ def token_status(message: pb.GetTokenStatusResponse) -> TokenStatus:
 def namespaces(message: namespace_pb.ListNamespacesResponse) -> Namespaces:
     return Namespaces(
         version=message.version,
-        applied_at_ns=_optional_ns(message, "applied_at"),
+        applied_at_ns=optional_ns(message, "applied_at"),
         namespaces=tuple(namespace(each) for each in message.namespaces),
     )
 
 
 def namespace(message: namespace_pb.Namespace) -> Namespace:
     dedupes = message.HasField("dedupe_ttl")
+    rolls = message.HasField("rolling_window")
     return Namespace(
         name=message.name,
         id=message.id,
@@ -170,6 +183,11 @@ def namespace(message: namespace_pb.Namespace) -> Namespace:
         cache_ttl_ms=_ms(message.cache.ttl),
         cache_local_ttl_ms=_ms(message.cache.local_ttl),
         dedupe_ttl_ms=_ms(message.dedupe_ttl) if dedupes else None,
+        history=tuple(
+            HistoryStep(step_ms=_ms(each.step), retention_ms=_ms(each.retention))
+            for each in message.history
+        ),
+        rolling_window_ms=_ms(message.rolling_window.length) if rolls else None,
     )
 
 
@@ -188,13 +206,17 @@ def rollup_status(message: rollup_pb.GetRollupStatusResponse) -> RollupStatus:
     return RollupStatus(
         region=message.region,
         window_ms=_ms(message.window),
-        closed_through_ns=_optional_ns(message, "closed_through"),
-        folded_through_ns=_optional_ns(message, "folded_through"),
+        closed_through_ns=optional_ns(message, "closed_through"),
+        folded_through_ns=optional_ns(message, "folded_through"),
         shards=tuple(
             ShardStatus(
                 shard=each.shard,
-                watermark_ns=_optional_ns(each, "watermark"),
+                watermark_ns=optional_ns(each, "watermark"),
                 lag_ms=_ms(each.lag),
+                owner=each.owner,
+                queue_depth=each.queue_depth,
+                batch_counters=each.batch_counters,
+                problem=each.problem,
                 folded_events=each.folded_events,
                 duplicate_events=each.duplicate_events,
                 conflicting_events=each.conflicting_events,
@@ -204,10 +226,19 @@ def rollup_status(message: rollup_pb.GetRollupStatusResponse) -> RollupStatus:
             for each in message.shards
         ),
         problem=message.problem,
+        workers=tuple(
+            WorkerStatus(
+                member=each.member,
+                shards=tuple(each.shards),
+                passes_in_parallel=each.passes_in_parallel,
+                problem=each.problem,
+            )
+            for each in message.workers
+        ),
     )
 
 
-def _optional_ns(message: Message, field: str) -> int | None:
+def optional_ns(message: Message, field: str) -> int | None:
     return ns_of_timestamp(getattr(message, field)) if message.HasField(field) else None
 
 

@@ -17,6 +17,7 @@ class Strategy(StrEnum):
     BEST_EFFORT = "best_effort"
     EVENTUAL = "eventual"
     ACCURATE = "accurate"
+    ROLLING_WINDOW = "rolling_window"
 
 
 class Cardinality(StrEnum):
@@ -34,6 +35,7 @@ class Source(StrEnum):
     SHARED_CACHE = "shared_cache"
     ROLLUP = "rollup"
     ROLLUP_AND_TAIL = "rollup_and_tail"
+    HISTORY = "history"
 
 
 class TokenStatus(StrEnum):
@@ -56,6 +58,9 @@ class CountValue:
     strategy: Strategy | None  # None: one that this version of the SDK does not know
     source: Source | None  # likewise
     saturated: bool  # the exact sum does not fit in 64 bits; the platform keeps it
+    # rolling_window only, else None: the count holds the events from here on, and its rate.
+    window_start_ns: int | None = None
+    rate_per_s: float | None = None
 
     @property
     def complete_through(self) -> datetime | None:
@@ -66,6 +71,11 @@ class CountValue:
     def cleared_at(self) -> datetime | None:
         """`cleared_at_ns` in UTC, rounded down to microseconds."""
         return datetime_of(self.cleared_at_ns)
+
+    @property
+    def window_start(self) -> datetime | None:
+        """`window_start_ns` in UTC, rounded down to microseconds."""
+        return datetime_of(self.window_start_ns)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

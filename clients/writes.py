@@ -24,10 +24,12 @@ class Write:
         counter: str,
         delta: int | None,  # None: a clear
         token: Token | None,  # None: make one
+        act: str = "add",  # what it is called in messages, unless it is a clear
     ) -> None:
         self.namespace = namespace
         self.counter = counter
         self.delta = delta
+        self.act = act
         self.token = connection.tokens.next() if token is None else token
         self._connection = connection
         self._history = History(own_token=token is None)
@@ -35,7 +37,7 @@ class Write:
 
     @property
     def what(self) -> str:
-        act = "the clear of" if self.delta is None else f"the add of {self.delta} to"
+        act = "the clear of" if self.delta is None else f"the {self.act} of {self.delta} to"
         return f"{act} {self.counter!r} in namespace {self.namespace!r}"
 
     def succeeded(self) -> None:

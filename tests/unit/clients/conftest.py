@@ -38,6 +38,7 @@ class Platform(pb_grpc.CounterServiceServicer):
         self.script: deque[Step] = deque()
         self.refusals: dict[str, deque[TallyError]] = {}  # by counter, for items of batches
         self.status = pb.TOKEN_STATUS_APPLIED
+        self.answers: dict[str, Any] = {}  # by method, for reads that compute nothing here
         self._arrival = asyncio.Condition()
 
     # What the script can be made of.
@@ -128,6 +129,41 @@ class Platform(pb_grpc.CounterServiceServicer):
         return await self._answer(
             request, context, lambda: pb.GetTokenStatusResponse(status=self.status)
         )
+
+    async def AdjustCount(self, request: pb.AdjustCountRequest, context: Any) -> Any:
+        def answer() -> pb.AdjustCountResponse:
+            added = self._add(request)
+            return pb.AdjustCountResponse(
+                idempotency_token=added.idempotency_token, duplicate=added.duplicate
+            )
+
+        return await self._answer(request, context, answer)
+
+    async def GetCountAt(self, request: pb.GetCountAtRequest, context: Any) -> Any:
+        return await self._answer(request, context, lambda: self.answers["GetCountAt"])
+
+    async def GetCountHistory(self, request: pb.GetCountHistoryRequest, context: Any) -> Any:
+        return await self._answer(request, context, lambda: self.answers["GetCountHistory"])
+
+    async def TopCounters(self, request: pb.TopCountersRequest, context: Any) -> Any:
+        return await self._answer(request, context, lambda: self.answers["TopCounters"])
+
+    async def ListCounters(self, request: pb.ListCountersRequest, context: Any) -> Any:
+        """Pages of what was added to; the token of a page is the last name before it."""
+
+        def answer() -> pb.ListCountersResponse:
+            names = sorted({name for name, _, _ in self.applied if name > request.page_token})
+            names = [name for name in names if name.startswith(request.prefix)]
+            page, rest = names[: request.page_size], names[request.page_size :]
+            response = pb.ListCountersResponse(next_page_token=page[-1] if rest else "")
+            for name in page:
+                response.counters.add(
+                    counter_name=name, value=pb.CountValue(count=self.count(name))
+                )
+            response.complete_through.FromNanoseconds(1_700_000_000_123_456_789)
+            return response
+
+        return await self._answer(request, context, answer)
 
     async def _answer(self, request: Any, context: Any, answer: Callable[[], Any]) -> Any:
         async with self._arrival:

@@ -77,13 +77,17 @@ def _kinds(kind: type[server_errors.TallyError]) -> list[type[server_errors.Tall
     return [kind, *(each for child in kind.__subclasses__() for each in _kinds(child))]
 
 
+def _raised(kind: type[server_errors.TallyError]) -> server_errors.TallyError:
+    if issubclass(kind, server_errors.InvalidRequest):
+        return server_errors.InvalidRequest("NAME_EMPTY", "counter_name", "no name")
+    if issubclass(kind, server_errors.SegmentDamaged):
+        return kind("what happened", segment_id=bytes(16))
+    return kind("what happened")
+
+
 @pytest.mark.parametrize("kind", _kinds(server_errors.TallyError))
 def test_every_error_of_the_servers_has_a_class(kind: type[server_errors.TallyError]) -> None:
-    error = (
-        server_errors.InvalidRequest("NAME_EMPTY", "counter_name", "no name")
-        if issubclass(kind, server_errors.InvalidRequest)
-        else kind("what happened")
-    )
+    error = _raised(kind)
     typed = error_of(failure_with(status_of(error)))
     assert typed.reason == error.reason
     assert typed.code is CODES[code_of(error)]
@@ -94,6 +98,13 @@ def test_every_error_of_the_servers_has_a_class(kind: type[server_errors.TallyEr
         assert isinstance(typed, errors.Overloaded | errors.Unavailable | errors.Refused) or (
             type(typed) is errors.Internal
         )
+
+
+@pytest.mark.parametrize("reason", sorted(server_errors.INVALID_REASONS))
+def test_every_reason_of_an_invalid_request_comes_through(reason: str) -> None:
+    typed = error_of(failure_with(status_of(server_errors.InvalidRequest(reason, "f", "wrong"))))
+    assert isinstance(typed, errors.InvalidRequest)
+    assert (typed.reason, typed.field) == (reason, "f")
 
 
 def test_a_broken_connection_is_unavailable_but_a_servers_mistake_is_internal() -> None:

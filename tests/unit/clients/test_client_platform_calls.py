@@ -12,12 +12,14 @@ from grpc_status import rpc_status
 
 from clients import (
     Cardinality,
+    HistoryStep,
     Mistake,
     Namespace,
     NamespaceUnknown,
     RollupStatus,
     ShardStatus,
     Strategy,
+    WorkerStatus,
 )
 from counter.errors import NamespaceUnknown as ServerNamespaceUnknown
 from counter.rpc.status import status_of
@@ -39,6 +41,10 @@ PLAYS = namespace_pb.Namespace(
         ttl=Duration(seconds=5), local_ttl=Duration(nanos=500_000_000)
     ),
     dedupe_ttl=Duration(seconds=60),
+    history=[
+        namespace_pb.HistoryStep(step=Duration(seconds=60), retention=Duration(seconds=604_800))
+    ],
+    rolling_window=namespace_pb.RollingWindowSettings(length=Duration(seconds=300)),
 )
 
 
@@ -75,9 +81,20 @@ class Rollups(rollup_grpc.RollupServiceServicer):
             conflicting_events=5,
             last_pass_events=6,
             last_pass_time=Duration(nanos=1_500_000),
+            owner="worker 1",
+            queue_depth=7,
+            batch_counters=100,
+            problem="stuck",
+        )
+        worker = rollup_pb.WorkerStatus(
+            member="worker 1", shards=[1, 2], passes_in_parallel=4, problem="slow"
         )
         return rollup_pb.GetRollupStatusResponse(
-            region="eu", window=Duration(seconds=1), folded_through=STAMP, shards=[shard]
+            region="eu",
+            window=Duration(seconds=1),
+            folded_through=STAMP,
+            shards=[shard],
+            workers=[worker],
         )
 
 
@@ -109,8 +126,11 @@ async def test_namespaces(client: Any) -> None:
         cache_ttl_ms=5_000,
         cache_local_ttl_ms=500,
         dedupe_ttl_ms=60_000,
+        history=(HistoryStep(step_ms=60_000, retention_ms=604_800_000),),
+        rolling_window_ms=300_000,
     )
     assert (bare.strategy, bare.dedupe_ttl_ms) == (None, None)
+    assert (bare.history, bare.rolling_window_ms) == ((), None)
 
 
 async def test_an_unknown_namespace(client: Any) -> None:
@@ -138,6 +158,10 @@ async def test_rollup_status(client: Any) -> None:
                 shard=1,
                 watermark_ns=stamp_ns,
                 lag_ms=2_000,
+                owner="worker 1",
+                queue_depth=7,
+                batch_counters=100,
+                problem="stuck",
                 folded_events=3,
                 duplicate_events=4,
                 conflicting_events=5,
@@ -146,6 +170,9 @@ async def test_rollup_status(client: Any) -> None:
             ),
         ),
         problem="",
+        workers=(
+            WorkerStatus(member="worker 1", shards=(1, 2), passes_in_parallel=4, problem="slow"),
+        ),
     )
     assert status.closed_through is None
     assert status.folded_through == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)

@@ -45,6 +45,21 @@ def test_a_count_value_keeps_the_nanoseconds() -> None:
     assert value.cleared_at is None
 
 
+def test_a_rolling_window_has_a_start_and_a_rate() -> None:
+    message = pb.CountValue(count=30, strategy=pb.STRATEGY_ROLLING_WINDOW, rate_per_s=0.1)
+    message.source = pb.SOURCE_HISTORY
+    message.window_start.FromNanoseconds(EXACT_NS)
+    value = translate.count_value(message)
+    assert (value.strategy, value.source) == (Strategy.ROLLING_WINDOW, Source.HISTORY)
+    assert (value.window_start_ns, value.rate_per_s) == (EXACT_NS, 0.1)
+    assert value.window_start == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
+    idle = pb.CountValue(strategy=pb.STRATEGY_ROLLING_WINDOW)
+    idle.window_start.FromNanoseconds(EXACT_NS)
+    assert translate.count_value(idle).rate_per_s == 0.0
+    other = translate.count_value(pb.CountValue(strategy=pb.STRATEGY_EVENTUAL))
+    assert (other.window_start_ns, other.window_start, other.rate_per_s) == (None, None, None)
+
+
 def test_absent_is_not_1970() -> None:
     value = translate.count_value(pb.CountValue())
     assert value.complete_through_ns is None
