@@ -20,6 +20,7 @@ from counter.storage.sqlite import (
     Database,
     SqliteEventLog,
     SqliteFoldCommit,
+    SqliteHistoryStore,
     SqliteLedger,
     SqliteNamespaceStore,
     SqliteRollupStore,
@@ -93,6 +94,7 @@ class _Embedded:
         ledger = SqliteLedger(database, store_clock, region=platform.region)
         event_log = SqliteEventLog(database, store_clock, region=platform.region)
         rollup_store = SqliteRollupStore(database, region=platform.region)
+        history_store = SqliteHistoryStore(database, region=platform.region)
         namespace_store = SqliteNamespaceStore(database)
         shared_cache = MemoryCountCache()
         layout = await _open_layout(ledger, platform, clock)
@@ -101,6 +103,7 @@ class _Embedded:
                 event_log=event_log,
                 ledger=ledger,
                 rollup_store=rollup_store,
+                history_store=history_store,
                 local_cache=MemoryCountCache(),
                 shared_cache=shared_cache,
                 best_effort_counters=MemoryBestEffortCounters(),
@@ -115,7 +118,8 @@ class _Embedded:
                 event_log=event_log,
                 ledger=ledger,
                 rollup_store=rollup_store,
-                fold_commit=SqliteFoldCommit(database, ledger, rollup_store),
+                history_store=history_store,
+                fold_commit=SqliteFoldCommit(database, ledger, history_store, rollup_store),
                 shared_cache=shared_cache,
                 namespace_store=namespace_store,
             ),

@@ -19,9 +19,10 @@ from control_plane.durations import format_ms
 from counter.clock import SystemClock
 from counter.errors import SetupError
 from counter.namespace_follower import POLL_S, NamespaceFollower
-from counter.namespaces import Snapshot, Strategy
+from counter.namespaces import Snapshot, Strategy, check_windows
 from counter.storage.cassandra import (
     CassandraEventLog,
+    CassandraHistoryStore,
     CassandraLedger,
     CassandraMembership,
     CassandraNamespaceStore,
@@ -116,6 +117,7 @@ class ServerProgram:
                 event_log=CassandraEventLog(session, ledger, clock, platform),
                 ledger=ledger,
                 rollup_store=CassandraRollupStore(session, platform),
+                history_store=CassandraHistoryStore(session, platform),
                 local_cache=MemoryCountCache(),
                 shared_cache=None if memcached is None else MemcachedCountCache(memcached),
                 best_effort_counters=(
@@ -182,12 +184,14 @@ class WorkerProgram:
         layout = await _open_layout(config, ledger, readiness)
         memcached = await _open_memcached(config, stack)
         rollup_store = CassandraRollupStore(session, platform)
+        history_store = CassandraHistoryStore(session, platform)
         self._worker = RollupWorker(
             FoldStores(
                 event_log=CassandraEventLog(session, ledger, clock, platform),
                 ledger=ledger,
                 rollup_store=rollup_store,
-                fold_commit=StepwiseFoldCommit(ledger, rollup_store),
+                history_store=history_store,
+                fold_commit=StepwiseFoldCommit(ledger, history_store, rollup_store),
                 # Folds refresh what is in the cache and put nothing in: an empty one stays so.
                 shared_cache=(
                     MemoryCountCache() if memcached is None else MemcachedCountCache(memcached)
@@ -230,6 +234,7 @@ class ControlPlaneProgram:
 
     def _check(self, snapshot: Snapshot) -> None:
         """Refuses what the servers of this config file would refuse, before it is stored."""
+        check_windows(snapshot, self._config.platform.window_ms)
         for namespace in snapshot.namespaces.values():
             if namespace.strategy is Strategy.BEST_EFFORT and self._config.memcached is None:
                 raise SetupError(

@@ -14,6 +14,7 @@ from tally.commands.connection import (
     JsonOption,
     NamespaceArgument,
     ServerOption,
+    Target,
     TimeoutOption,
     calling,
     outcome_unknown,
@@ -22,9 +23,12 @@ from tally.commands.connection import (
 from tally.commands.values import (
     format_age,
     format_count,
+    format_setting_ms,
     format_time,
+    milliseconds_of,
     parse_delta,
     parse_duration_ms,
+    parse_moment_ns,
     parse_time_ns,
     token_document,
     token_from,
@@ -69,18 +73,34 @@ AccurateOption = Annotated[
     bool, typer.Option("--accurate", help="Count everything acknowledged so far.")
 ]
 
-VALUE_FIELDS = "counter, count, complete_through, epoch, cleared_at, strategy, source, saturated"
+VALUE_FIELDS = (
+    "counter, count, complete_through, epoch, cleared_at, strategy, source, saturated, "
+    "window_start, rate_per_s"
+)
 ADD_FIELDS = (
     "JSON: namespace, counter, delta, token, generation_time, duplicate; "
     f"with --get also value: {VALUE_FIELDS}."
 )
-GET_FIELDS = f"JSON: namespace, counters, a list of: {VALUE_FIELDS}."
+GET_FIELDS = (
+    f"JSON: namespace, counters, a list of: {VALUE_FIELDS}; with --at also at, and in each counter "
+    "resolution_ms."
+)
 CLEAR_FIELDS = "JSON: namespace, counter, token, generation_time, duplicate."
 
 COUNT_COLUMNS = (
     Column(title="counter", style="cyan"),
     Column(title="count", right=True, style="bold"),
     Column(title="complete through"),
+    Column(title="epoch", right=True),
+    Column(title="source"),
+)
+# In namespaces of rolling_window only.
+ROLLING_COLUMNS = (Column(title="counted from"), Column(title="rate/s", right=True))
+COUNT_AT_COLUMNS = (
+    Column(title="counter", style="cyan"),
+    Column(title="count", right=True, style="bold"),
+    Column(title="complete through"),
+    Column(title="resolution"),
     Column(title="epoch", right=True),
     Column(title="source"),
 )
@@ -142,6 +162,16 @@ def get(
     context: typer.Context,
     namespace: NamespaceArgument,
     counters: CountersArgument,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            parser=parse_moment_ns,
+            help="The count as of then: ISO 8601 (UTC unless it has a zone), or -1h.",
+            show_default=False,
+        ),
+    ] = None,
     max_staleness: MaxStalenessOption = None,
     accurate: AccurateOption = False,
     json: JsonOption = False,
@@ -151,10 +181,15 @@ def get(
     """Read counters, and how fresh each answer is.
 
     "complete through" is the time up to which every event is in the count. A counter that nobody
-    added to reads 0.
+    added to reads 0. With --at the count is as of a past time, as near before it as the
+    namespace's history allows.
     """
     target = target_of(context, server, timeout)
     staleness = staleness_of(max_staleness, accurate)
+    if at is not None:
+        if staleness is not None:
+            raise typer.BadParameter("--at is of the past: it goes without a staleness.")
+        return _get_at(target, namespace, counters, at, json=json)
     with calling(target, namespace) as client:
         values = client.batch_get(counters, max_staleness=staleness)
     if json:
@@ -169,8 +204,9 @@ def get(
         )
         return ExitCode.OK
     now_ns = time.time_ns()
+    rolling = any(value.rate_per_s is not None for value in values)
     print_table(
-        COUNT_COLUMNS,
+        COUNT_COLUMNS + ROLLING_COLUMNS * rolling,
         [
             (
                 name,
@@ -178,6 +214,7 @@ def get(
                 format_age(value.complete_through_ns, now_ns),
                 str(value.epoch),
                 value.source or "unknown",
+                *(rolling_cells(value, now_ns) if rolling else ()),
             )
             for name, value in zip(counters, values, strict=True)
         ],
@@ -188,6 +225,38 @@ def get(
     if cheap and is_terminal():
         # Whoever has just added something and reads 0 should learn why, and what to do.
         console().print("later adds are not in yet; --accurate includes them", style="dim")
+    return ExitCode.OK
+
+
+def _get_at(target: Target, namespace: str, counters: list[str], at_ns: int, *, json: bool) -> int:
+    with calling(target, namespace) as client:
+        answers = [(name, client.count_at(name, at_ns)) for name in counters]
+    if json:
+        documents = [
+            count_document(name, answer.value)
+            | {"resolution_ms": answer.resolution and milliseconds_of(answer.resolution)}
+            for name, answer in answers
+        ]
+        print_json({"namespace": namespace, "at": format_time(at_ns), "counters": documents})
+        return ExitCode.OK
+    print_table(
+        COUNT_AT_COLUMNS,
+        [
+            (
+                name,
+                count_cell(answer.value),
+                format_time(answer.value.complete_through_ns) or "unknown",
+                (
+                    format_setting_ms(milliseconds_of(answer.resolution))
+                    if answer.resolution
+                    else "exact"
+                ),
+                str(answer.value.epoch),
+                answer.value.source or "unknown",
+            )
+            for name, answer in answers
+        ],
+    )
     return ExitCode.OK
 
 
@@ -253,6 +322,11 @@ def count_cell(value: CountValue) -> str:
     return format_count(value.count) + (" (clamped)" if value.saturated else "")
 
 
+def rolling_cells(value: CountValue, now_ns: int) -> tuple[str, str]:
+    rate = "" if value.rate_per_s is None else f"{value.rate_per_s:,.4g}"
+    return format_age(value.window_start_ns, now_ns), rate
+
+
 def count_document(counter: str, value: CountValue) -> dict[str, Any]:
     """One count for programs; times are ISO 8601, null where unknown."""
     return {
@@ -264,4 +338,6 @@ def count_document(counter: str, value: CountValue) -> dict[str, Any]:
         "strategy": value.strategy,
         "source": value.source,
         "saturated": value.saturated,
+        "window_start": format_time(value.window_start_ns),
+        "rate_per_s": value.rate_per_s,
     }

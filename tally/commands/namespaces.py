@@ -18,7 +18,8 @@ from tally.output import Column, ExitCode, Failure, print_json, print_table, say
 
 NAMESPACES_FIELDS = (
     "JSON: version, applied_at, namespaces, a list of: name, id, description, owner, strategy, "
-    "cardinality, max_delta, cache_ttl_ms, cache_local_ttl_ms, dedupe_ttl_ms."
+    "cardinality, max_delta, cache_ttl_ms, cache_local_ttl_ms, dedupe_ttl_ms, history (a list of: "
+    "step_ms, retention_ms), rolling_window_ms."
 )
 COLUMNS = (
     Column(title="name", style="cyan"),
@@ -28,6 +29,8 @@ COLUMNS = (
     Column(title="max_delta", right=True),
     Column(title="cache", right=True),
     Column(title="local cache", right=True),
+    Column(title="history", optional=True),
+    Column(title="rolling window", right=True, optional=True),
     Column(title="owner", optional=True),
     Column(title="description", optional=True),
 )
@@ -64,6 +67,7 @@ def namespaces(
 
 
 def _cells(namespace: Namespace) -> tuple[str, ...]:
+    rolling_window_ms = namespace.rolling_window_ms
     return (
         namespace.name,
         str(namespace.id),
@@ -72,6 +76,11 @@ def _cells(namespace: Namespace) -> tuple[str, ...]:
         format_count(namespace.max_delta),
         format_setting_ms(namespace.cache_ttl_ms),
         format_setting_ms(namespace.cache_local_ttl_ms),
+        ", ".join(
+            f"{format_setting_ms(each.step_ms)} for {format_setting_ms(each.retention_ms)}"
+            for each in namespace.history
+        ),
+        "" if rolling_window_ms is None else format_setting_ms(rolling_window_ms),
         namespace.owner,
         namespace.description,
     )
@@ -89,4 +98,9 @@ def _document(namespace: Namespace) -> dict[str, Any]:
         "cache_ttl_ms": namespace.cache_ttl_ms,
         "cache_local_ttl_ms": namespace.cache_local_ttl_ms,
         "dedupe_ttl_ms": namespace.dedupe_ttl_ms,
+        "history": [
+            {"step_ms": each.step_ms, "retention_ms": each.retention_ms}
+            for each in namespace.history
+        ],
+        "rolling_window_ms": namespace.rolling_window_ms,
     }

@@ -7,12 +7,18 @@ import typer
 from typer.main import get_command
 
 from tally.commands import (
+    audit,
+    audit_documents,
     batch,
     check,
     control_plane,
     counters,
     dev,
+    history,
     namespaces,
+    quarantine,
+    ranking,
+    recount,
     schema,
     serve,
     server,
@@ -72,11 +78,19 @@ app.command("get", epilog=counters.GET_FIELDS, rich_help_panel=COUNTERS)(counter
 app.command("clear", epilog=counters.CLEAR_FIELDS, rich_help_panel=COUNTERS)(counters.clear)
 app.command("batch", epilog=batch.BATCH_FIELDS, rich_help_panel=COUNTERS)(batch.batch)
 app.command("watch", epilog=watch.WATCH_FIELDS, rich_help_panel=COUNTERS)(watch.watch)
+app.command("history", epilog=history.HISTORY_FIELDS, rich_help_panel=COUNTERS)(history.history)
+app.command("list", epilog=ranking.LIST_FIELDS, rich_help_panel=COUNTERS)(ranking.list_counters)
+app.command("top", epilog=ranking.TOP_FIELDS, rich_help_panel=COUNTERS)(ranking.top)
 app.add_typer(token.app, name="token", rich_help_panel=COUNTERS)
 app.command("serve", rich_help_panel=PLATFORM)(serve.serve)
 app.command("status", epilog=status.STATUS_FIELDS, rich_help_panel=PLATFORM)(status.status)
 app.command("namespaces", epilog=namespaces.NAMESPACES_FIELDS, rich_help_panel=PLATFORM)(
     namespaces.namespaces
+)
+app.command("audit", epilog=audit_documents.AUDIT_FIELDS, rich_help_panel=PLATFORM)(audit.audit)
+app.command("recount", epilog=recount.RECOUNT_FIELDS, rich_help_panel=PLATFORM)(recount.recount)
+app.command("quarantine", epilog=quarantine.QUARANTINE_FIELDS, rich_help_panel=PLATFORM)(
+    quarantine.quarantine
 )
 app.command("check", epilog=check.CHECK_FIELDS, rich_help_panel=PLATFORM)(check.check)
 app.command("version", epilog=version.VERSION_FIELDS, rich_help_panel=PLATFORM)(version.version)

@@ -1,11 +1,10 @@
 """`tally status`: is it serving, and how far have the rollups come."""
 
-import time
 from typing import Annotated, Any
 
 import typer
 
-from clients import CounterError, RollupStatus, ShardStatus
+from clients import CounterError, RollupStatus
 from tally.commands.connection import (
     JsonOption,
     ServerOption,
@@ -16,29 +15,16 @@ from tally.commands.connection import (
     target_of,
 )
 from tally.commands.health import ELSEWHERE, ROLLUPS, SERVING, ask_health
-from tally.commands.values import (
-    format_age,
-    format_count,
-    format_duration,
-    format_setting_ms,
-    format_time,
-)
+from tally.commands.status_view import print_rollups, problems_of
+from tally.commands.values import format_time
 from tally.output import Column, ExitCode, complain, print_json, print_table, say, write_line
 
 STATUS_FIELDS = (
     "JSON: server, serving, services (each service's health by its name, the process's by the "
     "empty name), rollups (region, window_ms, closed_through, folded_through, lag_ms_max, shards: "
     "a list of shard, watermark, lag_ms, folded_events, duplicate_events, conflicting_events, "
-    "last_pass_events, last_pass_ms), problem."
-)
-SHARD_COLUMNS = (
-    Column(title="shard", right=True, style="cyan"),
-    Column(title="watermark"),
-    Column(title="lag", right=True, style="bold"),
-    Column(title="folded", right=True),
-    Column(title="duplicate", right=True),
-    Column(title="conflicting", right=True),
-    Column(title="last pass", right=True),
+    "last_pass_events, last_pass_ms, owner, queue_depth, batch_counters, problem; workers: a list "
+    "of member, shards, passes_in_parallel, problem), problem."
 )
 
 
@@ -82,13 +68,12 @@ def status(
             [(name or target.server, answer) for name, answer in health.items()],
         )
         if rollups is not None:
-            _print_rollups(rollups, shards=shards)
+            print_rollups(rollups, every_shard=shards)
         if note:
             write_line("")
             say(note, style="dim")
-        if problem:
-            write_line("")
-            say(f"problem: {problem}", style="bold red")
+        for line in problems_of(rollups, problem):
+            say(line, style="bold red")
     if sick:
         complain(
             f"{target.server} is not serving: {', '.join(sick)}. "
@@ -96,43 +81,6 @@ def status(
         )
         return ExitCode.UNREACHABLE
     return ExitCode.OK
-
-
-def _print_rollups(rollups: RollupStatus, *, shards: bool) -> None:
-    now_ns = time.time_ns()
-    lag_ms = max((each.lag_ms for each in rollups.shards), default=0)
-    slowest = max(rollups.shards, key=lambda each: each.lag_ms, default=None)
-    write_line("")
-    print_table(
-        (Column(title="rollups", style="cyan"), Column(title="")),
-        [
-            ("region", rollups.region),
-            ("window", format_setting_ms(rollups.window_ms)),
-            ("closed through", format_age(rollups.closed_through_ns, now_ns)),
-            ("folded through", format_age(rollups.folded_through_ns, now_ns)),
-            (
-                "largest lag",
-                format_duration(lag_ms / 1_000)
-                + (f" (shard {slowest.shard} of {len(rollups.shards)})" if slowest else ""),
-            ),
-            ("folded events", format_count(sum(each.folded_events for each in rollups.shards))),
-        ],
-    )
-    if shards:
-        write_line("")
-        print_table(SHARD_COLUMNS, [_shard_cells(each, now_ns) for each in rollups.shards])
-
-
-def _shard_cells(shard: ShardStatus, now_ns: int) -> tuple[str, ...]:
-    return (
-        str(shard.shard),
-        format_age(shard.watermark_ns, now_ns),
-        format_duration(shard.lag_ms / 1_000),
-        format_count(shard.folded_events),
-        format_count(shard.duplicate_events),
-        format_count(shard.conflicting_events),
-        f"{format_count(shard.last_pass_events)} in {format_duration(shard.last_pass_ms / 1_000)}",
-    )
 
 
 def _document(rollups: RollupStatus) -> dict[str, Any]:
@@ -152,7 +100,20 @@ def _document(rollups: RollupStatus) -> dict[str, Any]:
                 "conflicting_events": each.conflicting_events,
                 "last_pass_events": each.last_pass_events,
                 "last_pass_ms": each.last_pass_ms,
+                "owner": each.owner,
+                "queue_depth": each.queue_depth,
+                "batch_counters": each.batch_counters,
+                "problem": each.problem or None,
             }
             for each in rollups.shards
+        ],
+        "workers": [
+            {
+                "member": each.member,
+                "shards": list(each.shards),
+                "passes_in_parallel": each.passes_in_parallel,
+                "problem": each.problem or None,
+            }
+            for each in rollups.workers
         ],
     }

@@ -2,11 +2,12 @@
 
 import re
 import shlex
+import time
 from datetime import UTC, datetime, timedelta
 
 import typer
 
-from counter.clock import NS_PER_S
+from counter.clock import NS_PER_MS, NS_PER_S
 from counter.tokens import Token
 
 INT64_MAX = 2**63 - 1
@@ -14,13 +15,17 @@ INT64_MIN = -(2**63)
 PORT_MAX = 65_535
 DURATION_MS_MAX = 10 * 365 * 86_400_000
 
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_LOOSE_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)"
+    r"(?:[Tt ](\d\d:\d\d)(?:(:\d\d)(?:[.,](\d{1,9}))?)?\s*(Z|z|[+-]\d\d:?\d\d)?)?"
+)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|z|[+-]\d\d:?\d\d)")
 
 
 def parse_duration_ms(text: str | int) -> int:
-    """Milliseconds from a number with a unit: 500ms, 5s, 2m, 1h.
+    """Milliseconds from a number with a unit: 500ms, 5s, 2m, 1h, 7d.
 
     An option's default comes here too, and is in milliseconds already.
     """
@@ -29,7 +34,7 @@ def parse_duration_ms(text: str | int) -> int:
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise typer.BadParameter(
-            f"{text!r} is not a duration. Write a number and a unit, like 500ms, 5s, 2m or 1h."
+            f"{text!r} is not a duration. Write a number and a unit, like 500ms, 5s, 2m, 1h or 7d."
         )
     milliseconds = float(match[1]) * _UNIT_MS[match[2]]
     if milliseconds > DURATION_MS_MAX:
@@ -63,6 +68,32 @@ def parse_time_ns(text: str) -> int:
     return seconds * NS_PER_S + int((decimals or "").ljust(9, "0"))
 
 
+def parse_moment_ns(text: str, now_ns: int | None = None) -> int:
+    """Nanoseconds since 1970 from how people write a time: ISO 8601, a date, now, or -1h.
+
+    Without a zone it is UTC, as everything that is printed.
+    """
+    now_ns = time.time_ns() if now_ns is None else now_ns
+    text = text.strip()
+    ago = text.removeprefix("now").strip()
+    if not ago and text:
+        return now_ns
+    if ago.startswith("-"):
+        return max(0, now_ns - parse_duration_ms(ago.removeprefix("-")) * NS_PER_MS)
+    match = _LOOSE_TIME.fullmatch(text)
+    if match is None:
+        if text.isascii() and text.isdigit():
+            return parse_time_ns(text)
+        raise typer.BadParameter(
+            f"{text!r} is not a time. Write it like 2026-01-31T12:00 (UTC, or with a zone like "
+            "+01:00), 2026-01-31, -90m or now."
+        )
+    date, clock, seconds, decimals, zone = match.groups()
+    return parse_time_ns(
+        f"{date}T{clock or '00:00'}{seconds or ':00'}.{decimals or '0'}{zone or 'Z'}"
+    )
+
+
 def require_address(option: str, text: str) -> None:
     """Where to listen: HOST:PORT, with port 0 for a free one."""
     host, _, port = text.rpartition(":")
@@ -91,11 +122,16 @@ def format_time(time_ns: int | None) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest_ns:09d}Z"
 
 
+def format_moment(time_ns: int | None) -> str:
+    """A time for people, in UTC, to the second; rounded down."""
+    return "unknown" if time_ns is None else f"{format_time(time_ns):.19}Z"
+
+
 def format_setting_ms(milliseconds: int) -> str:
-    """A configured duration as it is written in files and options: 500ms, 5s, 2m, 1h."""
+    """A configured duration as it is written in files and options: 500ms, 5s, 2m, 7d."""
     if not milliseconds:
         return "0s"
-    unit = next(unit for unit in ("h", "m", "s", "ms") if not milliseconds % _UNIT_MS[unit])
+    unit = next(unit for unit in ("d", "h", "m", "s", "ms") if not milliseconds % _UNIT_MS[unit])
     return f"{milliseconds // _UNIT_MS[unit]}{unit}"
 
 
@@ -120,6 +156,10 @@ def format_age(time_ns: int | None, now_ns: int) -> str:
         return "unknown"
     age_s = (now_ns - time_ns) / NS_PER_S
     return f"{format_duration(age_s)} ago" if age_s >= 0 else f"in {format_duration(-age_s)}"
+
+
+def milliseconds_of(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
 
 
 def format_count(count: int) -> str:

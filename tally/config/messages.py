@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from control_plane.durations import parse_ms
 from control_plane.messages import explain_number, nearest
 from control_plane.mistakes import listed, quoted
-from control_plane.model import OWN_ERROR
+from control_plane.values import OWN_ERROR
 from control_plane.yaml_tree import Fields, Node, Scalar
 from tally.config.model import ConfigFile
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from control_plane import durations
 from control_plane.mistakes import quoted
-from control_plane.model import own_error
+from control_plane.values import own_error
 from tally.config.values import (
     HOSTS_MAX,
     AcceptLimit,
@@ -75,14 +75,14 @@ class PlatformSection(Section):
         "How far the clocks of our own processes and of the store may differ.", 500, "500ms"
     )
     log_retention: Retention = _time(
-        "How long a token's outcome can be told; whole seconds.", 86_400_000, "24h"
+        "How long a token's outcome can be told; whole seconds.", 86_400_000, "1d"
     )
 
     @field_validator("log_retention")
     @classmethod
     def _whole_seconds(cls, retention_ms: int) -> int:
         if retention_ms % 1_000:
-            raise own_error(f"'{retention_ms}ms' is not whole seconds", "write it in s, m or h")
+            raise own_error(f"'{retention_ms}ms' is not whole seconds", "write it in s, m, h or d")
         return retention_ms
 
 

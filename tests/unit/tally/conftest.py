@@ -52,6 +52,10 @@ class Script(pb_grpc.CounterServiceServicer):
         self.tokens: set[tuple[str, str, int]] = set()
         self.requests: list[Any] = []
         self.token_statuses = [pb.TOKEN_STATUS_APPLIED]
+        self.history = pb.GetCountHistoryResponse()
+        self.count_at = pb.GetCountAtResponse()
+        self.top = pb.TopCountersResponse()
+        self.rolling_window = False
         self.health = dict.fromkeys(("", "counter.v1.CounterService"), 1)
         # Asked before each add with its counter; an error that it gives is the answer.
         self.refuse: Callable[[str, pb.IdempotencyToken], errors.TallyError | None] = (
@@ -89,6 +93,10 @@ class Script(pb_grpc.CounterServiceServicer):
             source=pb.SOURCE_ROLLUP,
         )
         value.complete_through.FromNanoseconds(time.time_ns() - 6_200_000_000)
+        if self.rolling_window:
+            value.strategy = pb.STRATEGY_ROLLING_WINDOW
+            value.rate_per_s = value.count / 300
+            value.window_start.FromNanoseconds(time.time_ns() - 300_000_000_000)
         return value
 
     def AddCount(self, request, context):  # type: ignore[no-untyped-def]
@@ -148,6 +156,37 @@ class Script(pb_grpc.CounterServiceServicer):
         )
         return pb.GetTokenStatusResponse(status=status)
 
+    def AdjustCount(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        duplicate = self._add(request.counter_name, request.delta, request.idempotency_token)
+        return pb.AdjustCountResponse(
+            idempotency_token=request.idempotency_token, duplicate=duplicate
+        )
+
+    def GetCountAt(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        return self.count_at
+
+    def GetCountHistory(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        return self.history
+
+    def TopCounters(self, request, context):  # type: ignore[no-untyped-def]
+        self._start(request, context)
+        return self.top
+
+    def ListCounters(self, request, context):  # type: ignore[no-untyped-def]
+        """The token of a page is the last name before it."""
+        self._start(request, context)
+        names = sorted(name for name in self.counts if name.startswith(request.prefix))
+        names = [name for name in names if name > request.page_token]
+        page, rest = names[: request.page_size], names[request.page_size :]
+        answer = pb.ListCountersResponse(next_page_token=page[-1] if rest else "")
+        for name in page:
+            answer.counters.add(counter_name=name, value=self._value(name))
+        answer.complete_through.FromNanoseconds(time.time_ns() - 6_200_000_000)
+        return answer
+
 
 class Namespaces(namespace_pb_grpc.NamespaceServiceServicer):
     def ListNamespaces(self, request, context):  # type: ignore[no-untyped-def]
@@ -163,14 +202,49 @@ class Namespaces(namespace_pb_grpc.NamespaceServiceServicer):
         )
         plays.cache.ttl.FromMilliseconds(5_000)
         plays.cache.local_ttl.FromMilliseconds(500)
+        for step_s, retention_s in ((60, 7 * 86_400), (3_600, 90 * 86_400)):
+            step = plays.history.add()
+            step.step.FromSeconds(step_s)
+            step.retention.FromSeconds(retention_s)
+        hits = answer.namespaces.add(name="hits", id=4, strategy=pb.STRATEGY_ROLLING_WINDOW)
+        hits.rolling_window.length.FromSeconds(300)
         return answer
 
 
 class Rollups(rollup_pb_grpc.RollupServiceServicer):
     def __init__(self) -> None:
         self.problem = ""
+        self.shard_problems: dict[int, str] = {}
+        # Instead of the one that is made below.
+        self.status: rollup_pb.GetRollupStatusResponse | None = None
+        self.requests: list[Any] = []
+        # By counter: what an audit answers. A counter without one has too little to be audited.
+        self.audits: dict[str, rollup_pb.AuditCounterResponse] = {}
+        self.window = rollup_pb.AuditWindowResponse(result=rollup_pb.AUDIT_RESULT_EQUAL)
+        self.refuse_quarantine: errors.TallyError | None = None
+
+    def AuditCounter(self, request, context):  # type: ignore[no-untyped-def]
+        self.requests.append(request)
+        if request.counter_name not in self.audits:
+            refused = status_of(errors.AuditWithoutBase("too little is kept"))
+            context.abort_with_status(rpc_status.to_status(refused))
+        return self.audits[request.counter_name]
+
+    def AuditWindow(self, request, context):  # type: ignore[no-untyped-def]
+        self.requests.append(request)
+        return self.window
+
+    def QuarantineSegment(self, request, context):  # type: ignore[no-untyped-def]
+        self.requests.append(request)
+        if self.refuse_quarantine is not None:
+            context.abort_with_status(rpc_status.to_status(status_of(self.refuse_quarantine)))
+        answer = rollup_pb.QuarantineSegmentResponse(shard=3, events=1_234)
+        answer.window.FromNanoseconds(1_700_000_000_000_000_000)
+        return answer
 
     def GetRollupStatus(self, request, context):  # type: ignore[no-untyped-def]
+        if self.status is not None:
+            return self.status
         answer = rollup_pb.GetRollupStatusResponse(region="local", problem=self.problem)
         now_ns = time.time_ns()
         answer.window.FromMilliseconds(1_000)
@@ -180,6 +254,7 @@ class Rollups(rollup_pb_grpc.RollupServiceServicer):
             each = answer.shards.add(shard=shard, folded_events=10, last_pass_events=5)
             each.watermark.FromNanoseconds(now_ns - lag_ms * 1_000_000)
             each.lag.FromMilliseconds(lag_ms)
+            each.problem = self.shard_problems.get(shard, "")
         return answer
 
 

@@ -94,10 +94,53 @@ def test_get_as_json(tally: Any, script: Any) -> None:
     assert document["namespace"] == "plays"
     assert set(counter) == {
         "counter", "count", "complete_through", "epoch", "cleared_at", "strategy", "source",
-        "saturated",
+        "saturated", "window_start", "rate_per_s",
     }  # fmt: skip
     assert (counter["count"], counter["cleared_at"]) == (7, None)
     assert (counter["strategy"], counter["source"]) == ("eventual", "rollup")
+    assert (counter["window_start"], counter["rate_per_s"]) == (None, None)
+
+
+def test_get_shows_the_rate_of_a_rolling_window(tally: Any, script: Any) -> None:
+    script.counts, script.rolling_window = {"a": 450}, True
+    ran = tally("get", "plays", "a")
+    assert ran.table[0][-2:] == ["counted from", "rate/s"]
+    assert ran.table[1][-2:] == ["5 min 0 s ago", "1.5"]
+    (counter,) = tally("get", "plays", "a", "--json").json["counters"]
+    assert (counter["strategy"], counter["rate_per_s"]) == ("rolling_window", 1.5)
+
+
+def test_get_as_of_a_past_time(tally: Any, script: Any) -> None:
+    answer = pb.GetCountAtResponse()
+    answer.value.count = 1_234
+    answer.value.source = pb.SOURCE_HISTORY
+    answer.value.complete_through.FromNanoseconds(1_700_000_039_999_999_999)
+    answer.resolution.FromSeconds(60)
+    script.count_at = answer
+    ran = tally("get", "plays", "a", "b", "--at", "2023-11-14T22:14:20")
+    assert ran.code == 0
+    assert ran.table == [
+        ["counter", "count", "complete through", "resolution", "epoch", "source"],
+        ["a", "1,234", "2023-11-14T22:13:59.999999999Z", "1m", "0", "history"],
+        ["b", "1,234", "2023-11-14T22:13:59.999999999Z", "1m", "0", "history"],
+    ]
+    assert [each.time.seconds for each in script.requests] == [1_700_000_060] * 2
+    document = tally("get", "plays", "a", "--at", "-1h", "--json").json
+    assert document["counters"][0]["resolution_ms"] == 60_000
+    asked_s = script.requests[-1].time.seconds
+    assert abs(time.time() - 3_600 - asked_s) < 60
+    answer.ClearField("resolution")
+    assert tally("get", "plays", "a", "--at", "now").table[1][3] == "exact"
+
+
+def test_get_at_misused(tally: Any, script: Any) -> None:
+    for arguments in (("--at", "soon"), ("--at", "-1h", "--accurate")):
+        ran = tally("get", "plays", "a", *arguments)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert script.requests == []
+    script.failure = errors.HistoryOff("plays keeps no history")
+    ran = tally("get", "plays", "a", "--at", "-1h")
+    assert (ran.code, ran.err) == (1, "tally: plays keeps no history\n")
 
 
 def test_get_passes_how_stale_an_answer_may_be(tally: Any, script: Any) -> None:

@@ -10,20 +10,32 @@ import pytest
 
 from counter import errors
 from counter.v1 import counter_service_pb2 as pb
+from counter.v1 import rollup_service_pb2 as rollup_pb
 
 
 def test_namespaces(tally: Any, script: Any) -> None:
     ran = tally("namespaces")
     assert ran.code == 0
     assert ran.table[0][:3] == ["name", "id", "strategy"]
-    assert ran.table[1][:8] == [
-        "plays", "3", "eventual", "high", "1,000,000", "5s", "500ms", "playback-team",
+    assert ran.table[0][7:9] == ["history", "rolling window"]
+    assert ran.table[1][:10] == [
+        "plays", "3", "eventual", "high", "1,000,000", "5s", "500ms",
+        "1m for 7d, 1h for 90d", "", "playback-team",
     ]  # fmt: skip
-    assert ran.table[2] == ["version 7, since 2023-11-14T22:13:20Z"]
+    assert ran.table[2][2] == "rolling_window"
+    assert ran.table[2][7:9] == ["", "5m"]
+    assert ran.table[3] == ["version 7, since 2023-11-14T22:13:20Z"]
     document = tally("namespaces", "plays", "--json").json
     assert document["version"] == 7
     (plays,) = document["namespaces"]
     assert plays["cache_ttl_ms"] == 5_000
+    assert plays["history"] == [
+        {"step_ms": 60_000, "retention_ms": 604_800_000},
+        {"step_ms": 3_600_000, "retention_ms": 7_776_000_000},
+    ]
+    assert plays["rolling_window_ms"] is None
+    (hits,) = tally("namespaces", "hits", "--json").json["namespaces"]
+    assert (hits["history"], hits["rolling_window_ms"]) == ([], 300_000)
     ran = tally("namespaces", "nope")
     assert (ran.code, ran.out) == (1, "")
 
@@ -211,13 +223,33 @@ def fields_of(document: Any) -> set[str]:
         ("namespaces",),
         ("status",),
         ("version",),
+        ("get", "plays", "a", "--at", "-1h"),
+        ("history", "plays", "a"),
+        ("list", "plays"),
+        ("top", "plays"),
+        ("audit", "plays", "a", "b"),
+        ("audit", "--window", "-1m", "--shard", "0"),
+        ("recount", "plays", "a"),
+        ("quarantine", "5f", "--reason", "r", "--yes"),
     ],
 )
-def test_every_json_field_is_in_the_help(tally: Any, script: Any, command: tuple[str, ...]) -> None:
+def test_every_json_field_is_in_the_help(
+    tally: Any, script: Any, rollups: Any, command: tuple[str, ...]
+) -> None:
     stdin = "a,1\nx,1\nbroken\n" if command[0] == "batch" else ""
     script.refuse = lambda counter, token: (
         errors.InvalidRequest("NAME_EMPTY", "counter_name", "no") if counter == "x" else None
     )
+    script.history.points.add(known=True)
+    script.history.adjustments.add(author="oncall")
+    script.counts["a"] = 1
+    script.top.counters.add(counter_name="a")
+    audit = rollup_pb.AuditCounterResponse(result=rollup_pb.AUDIT_RESULT_DIFFERENT)
+    audit.differences.add(kind=rollup_pb.AuditDifference.KIND_ROLLUP)
+    audit.adjustments.add(author="oncall")
+    rollups.audits["a"] = audit
+    rollups.window.differences.add()
+    rollups.window.set_aside.add()
     fields = fields_of(tally(*command, "--json", stdin=stdin).json)
     names = command[:2] if command[0] == "token" else command[:1]
     text = tally(*names, "--help").out.partition("JSON")[2]

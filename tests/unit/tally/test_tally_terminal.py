@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from counter.v1 import rollup_service_pb2 as rollup_pb
 
 DEADLINE_S = 30.0
 ESCAPE = "\x1b["
@@ -112,6 +115,88 @@ def test_batch_shows_its_progress_on_a_terminal_only(
     assert "adding" not in ran.out
 
 
+def without_styles(text: str) -> str:
+    return re.sub(r"\x1b\[[\d;]*m", "", text).replace("\r", "")
+
+
+def test_history_is_a_chart_as_wide_as_the_terminal(terminal: Any, script: Any) -> None:
+    script.history.step.FromSeconds(60)
+    script.history.resolution.FromSeconds(60)
+    for number in range(200):
+        point = script.history.points.add(delta=number, count=number * 1_000, known=True)
+        point.start.FromNanoseconds(1_700_000_040_000_000_000 + number * 60_000_000_000)
+    shown = terminal("history", "plays", "a", COLUMNS="60", LINES="24")
+    lines = without_styles(shown.read_until("")).splitlines()
+    assert shown.process.wait(DEADLINE_S) == 0
+    assert lines[0].startswith("plays/a  count 199,000  added +19,900 in 3 h 20 min")
+    assert max(map(len, lines)) <= 60
+    assert 15 <= len(lines) < 24
+    assert "added per 5m" in lines
+    assert any("█" in line and "┤" in line for line in lines)
+    assert f"{ESCAPE}32m" in shown.shown
+    running = terminal("history", "plays", "a", "--running", COLUMNS="60", LINES="24")
+    assert any("⠤" <= each <= "⣿" for each in running.read_until(""))
+    table = terminal("history", "plays", "a", "--table", COLUMNS="60").read_until("")
+    assert "199,000" in table
+    assert "█" not in table
+
+
+def test_lists_have_bars_on_a_terminal(terminal: Any, script: Any) -> None:
+    script.counts = {"title-1": 4_000, "title-2": 1_000, "title-3": -5}
+    lines = without_styles(terminal("list", "plays", COLUMNS="50").read_until("")).splitlines()
+    rows = {line.split()[0]: line.rstrip() for line in lines if line.startswith("title-")}
+    assert rows == {
+        "title-1": "title-1   4,000   " + "█" * 32,
+        "title-2": "title-2   1,000   " + "█" * 8,
+        "title-3": "title-3      -5",
+    }
+    assert lines[-1].startswith("3 counters, complete through 6.")
+    script.top.counters_seen = 9
+    script.top.counters.add(counter_name="title-1", value=script._value("title-1"), growth=7)
+    lines = without_styles(terminal("top", "plays", "--growth", "10m").read_until("")).splitlines()
+    assert lines[2].split()[:4] == ["1", "title-1", "4,000", "+7"]
+    assert "█" * 40 in lines[2]
+    assert lines[3].startswith("of 9 counters, complete through")
+
+
+def test_quarantine_asks_on_a_terminal(terminal: Any, script: Any, rollups: Any) -> None:
+    rollups.shard_problems = {1: "segment 5f cannot be read: set it aside"}
+    arguments = ("quarantine", "5f", "--reason", "disk failure")
+    refused = terminal(*arguments)
+    assert "shard 1: segment 5f cannot be read" in without_styles(refused.read_until("[y/N]"))
+    refused.type("n\n")
+    assert "segment 5f is not set aside" in refused.read_until("")
+    assert refused.process.wait(DEADLINE_S) == 1
+    assert rollups.requests == []
+    agreed = terminal(*arguments)
+    agreed.read_until("[y/N]")
+    agreed.type("y\n")
+    assert "1,234 events will never count" in without_styles(agreed.read_until(""))
+    assert agreed.process.wait(DEADLINE_S) == 0
+    assert len(rollups.requests) == 1
+
+
+def test_one_audit_is_told_in_sentences_on_a_terminal(
+    terminal: Any, script: Any, rollups: Any
+) -> None:
+    audit = rollup_pb.AuditCounterResponse(
+        result=rollup_pb.AUDIT_RESULT_DIFFERENT, expected_count=1_234, actual_count=1_200
+    )
+    found = audit.differences.add(
+        kind=rollup_pb.AuditDifference.KIND_ROLLUP, expected=1_234, actual=1_200, message="it lacks"
+    )
+    getattr(found, "from").FromNanoseconds(1_700_000_030_000_000_000)
+    found.to.FromNanoseconds(1_700_000_040_000_000_000)
+    rollups.audits = {"a": audit}
+    shown = terminal("audit", "plays", "a", COLUMNS="80")
+    lines = [line.rstrip() for line in without_styles(shown.read_until("")).splitlines()]
+    assert shown.process.wait(DEADLINE_S) == 1
+    assert "what the events say     1,234" in lines
+    assert "what the rollup says    1,200" in lines
+    assert "a         rollup    2023-11-14T22:13:50 to 22:14:00Z      1,234    1,200" in lines
+    assert "a: it lacks" in lines
+
+
 def test_watch_draws_and_ends_with_ctrl_c(terminal: Any, script: Any) -> None:
     script.counts = {"a": 41}
     shown = terminal("watch", "plays", "a", "--interval", "50ms")
@@ -141,6 +226,11 @@ def test_an_interrupted_command_is_130(terminal: Any, nobody: str) -> None:
     shown = terminal("clear", "plays", "a", "--server", nobody)
     shown.read_until("[y/N]")
     shown.process.send_signal(signal.SIGINT)
+    # One that comes between the question and the wait for its answer ends only the next wait.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        shown.process.wait(3)
+    if shown.process.poll() is None:
+        shown.process.send_signal(signal.SIGINT)
     assert "tally: interrupted." in shown.read_until("").replace(f"{ESCAPE}0m", "").replace(
         f"{ESCAPE}1;31m", ""
     )

@@ -9,6 +9,7 @@ from tally.commands.values import (
     format_time,
     parse_delta,
     parse_duration_ms,
+    parse_moment_ns,
     parse_time_ns,
     token_options,
 )
@@ -16,7 +17,15 @@ from tally.commands.values import (
 
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
-    [("500ms", 500), ("5s", 5_000), ("1.5s", 1_500), ("2m", 120_000), ("1h", 3_600_000), ("0s", 0)],
+    [
+        ("500ms", 500),
+        ("5s", 5_000),
+        ("1.5s", 1_500),
+        ("2m", 120_000),
+        ("1h", 3_600_000),
+        ("7d", 604_800_000),
+        ("0s", 0),
+    ],
 )
 def test_durations(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text) == milliseconds
@@ -68,7 +77,7 @@ def test_ages() -> None:
     assert format_duration(3 * 3600 + 120) == "3 h 2 min"
 
 
-@pytest.mark.parametrize("text", ["0s", "1ms", "500ms", "1500ms", "5s", "90s", "2m", "24h"])
+@pytest.mark.parametrize("text", ["0s", "1ms", "500ms", "1500ms", "5s", "90s", "2m", "36h", "1d"])
 def test_a_printed_setting_reads_back(text: str) -> None:
     assert format_setting_ms(parse_duration_ms(text)) == text
 
@@ -83,3 +92,35 @@ def test_deltas() -> None:
 def test_a_token_is_printed_so_that_a_shell_reads_it_back() -> None:
     token = Token(token="it's", generation_time_ns=1_700_000_000_000_000_001)
     assert token_options(token) == ("""--token 'it'"'"'s' --at 2023-11-14T22:13:20.000000001Z""")
+
+
+NOW_NS = 1_700_000_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ns"),
+    [
+        ("now", NOW_NS),
+        ("-1h", NOW_NS - 3_600_000_000_000),
+        ("now-90m", NOW_NS - 5_400_000_000_000),
+        ("now - 1.5s", NOW_NS - 1_500_000_000),
+        ("-7d", NOW_NS - 7 * 86_400_000_000_000),
+        ("2023-11-14T22:13:20Z", NOW_NS),
+        ("2023-11-14T22:13:20", NOW_NS),
+        ("2023-11-14 22:13:20.5", NOW_NS + 500_000_000),
+        ("2023-11-14T22:13", NOW_NS - 20_000_000_000),
+        ("2023-11-14T23:13+01:00", NOW_NS - 20_000_000_000),
+        ("2023-11-14", NOW_NS - 80_000_000_000_000),
+        ("1700000000000000001", NOW_NS + 1),
+    ],
+)
+def test_moments(text: str, time_ns: int) -> None:
+    assert parse_moment_ns(text, NOW_NS) == time_ns
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "-5", "+1h", "1h", "yesterday", "2023-11", "2023-11-14T25:00", "now+1h"]
+)
+def test_what_is_no_moment(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        parse_moment_ns(text, NOW_NS)
