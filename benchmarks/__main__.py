@@ -13,11 +13,12 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import batches, calls, cardinality, fleet, folds
+from benchmarks import batches, calls, cardinality, fleet, folds, rollups
 from benchmarks.figures import Figure
 from benchmarks.progress import Progress
 from benchmarks.report import Report, shown
 from benchmarks.servers import empty_server, tally_server
+from counter.settings import Platform
 from tally.dev.cassandra_files import CommitlogSync
 
 _RESULTS = Path(__file__).parent / "results"
@@ -71,6 +72,15 @@ async def _embedded(plan: Plan, home: Path, progress: Progress) -> AsyncIterator
     )
     yield await folds.measure(
         home / "folds", events=plan.fold_events, repeats=plan.fold_repeats, progress=progress
+    )
+    platform = Platform()
+    yield await rollups.measure(
+        lambda name: folds.on_sqlite(home / "rollups" / name, platform),
+        store="sqlite",
+        platform=platform,
+        events=plan.fold_events,
+        repeats=plan.fold_repeats,
+        progress=progress,
     )
 
 

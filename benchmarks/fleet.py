@@ -12,9 +12,10 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-from benchmarks import folds
+from benchmarks import folds, rollups
 from benchmarks.batches import check_batches
 from benchmarks.calls import IN_FLIGHT
 from benchmarks.figures import Figure, at_least, over_rounds, percentile_ms
@@ -34,17 +35,9 @@ from benchmarks.servers import NAMESPACE, Server, empty_server, program
 from counter.clock import SystemClock
 from counter.settings import Platform
 from counter.storage.cassandra import (
-    CassandraEventLog,
-    CassandraLedger,
-    CassandraNamespaceStore,
-    CassandraRollupStore,
-    CassandraSession,
     ClusterSettings,
 )
 from counter.storage.cassandra.schema import apply
-from counter.storage.memory import MemoryCountCache
-from counter.storage.stepwise import StepwiseFoldCommit
-from rollup_worker.rollup import FoldStores
 from tally.dev.cassandra_files import CommitlogSync, NodeSettings
 from tally.dev.cassandra_node import CassandraNode
 from tally.dev.memcached import Memcached
@@ -57,6 +50,7 @@ _ROUND_S = 4.0
 # Java compiles the paths of its node meanwhile.
 _WARM_UP_S = 6.0
 _DATA_CENTER = "datacenter1"
+_PLATFORM = Platform(window_ms=5_000, shards=16)
 _CONFIG = """\
 cassandra:
   contact_points: [127.0.0.1]
@@ -91,6 +85,14 @@ async def measure(
         try:
             yield await _measure_calls(fleet, empty, native, cycles, progress)
             yield [await _measure_folds(fleet.cluster, native, fold_counters, progress)]
+            yield await rollups.measure(
+                rollups.on_cassandra(fleet.cluster, _PLATFORM),
+                store="cassandra",
+                platform=_PLATFORM,
+                events=2 * fold_counters,
+                repeats=1,
+                progress=progress,
+            )
         finally:
             native.close()
 
@@ -212,31 +214,15 @@ async def _measure_folds(
     cluster: ClusterSettings, native: NativeCounters, counters: int, progress: Progress
 ) -> Figure:
     """Rows per second of the worker's passes, when every event has a row of its own."""
-    platform = Platform(region="folds", window_ms=5_000, shards=16)
-    layout = platform.layout(SystemClock().now_ns())
+    layout = _PLATFORM.layout(SystemClock().now_ns())
     shape = folds.Shape(name="cold", events=counters, counters=counters)
     segments, last_window = folds.packed_segments(shape, layout)
     progress.say(f"native counters, then folds of {counters:,} cold counters")
     before = await asyncio.to_thread(native.drive, _ROUND_S)
 
-    @asynccontextmanager
-    async def stores() -> AsyncIterator[FoldStores]:
-        session = await CassandraSession.connect(cluster)
-        try:
-            ledger = CassandraLedger(session, platform)
-            rollup_store = CassandraRollupStore(session, platform)
-            yield FoldStores(
-                event_log=CassandraEventLog(session, ledger, SystemClock(), platform),
-                ledger=ledger,
-                rollup_store=rollup_store,
-                fold_commit=StepwiseFoldCommit(ledger, rollup_store),
-                shared_cache=MemoryCountCache(),
-                namespace_store=CassandraNamespaceStore(session, platform_name="folds"),
-            )
-        finally:
-            await session.close()
-
-    rows_per_s = counters / await folds.fold_s(stores, segments, layout, last_window)
+    rows_per_s = counters / await folds.fold_s(
+        partial(rollups.on_cassandra(cluster, _PLATFORM), "cold"), segments, layout, last_window
+    )
     after = await asyncio.to_thread(native.drive, _ROUND_S)
     native_rate = (before.updates + after.updates) / (before.elapsed_s + after.elapsed_s)
     return Figure(

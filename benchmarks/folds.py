@@ -21,12 +21,20 @@ from benchmarks.requests import counter_name
 from counter.clock import NS_PER_S, ManualClock
 from counter.events import Event
 from counter.keys import counter_hash, namespace_prefix
-from counter.namespaces import EMPTY, Cardinality, Definition, Strategy, next_snapshot
-from counter.segments import SEGMENT_EVENTS_MAX, Segment, SegmentRef, encode
+from counter.namespaces import (
+    EMPTY,
+    Cardinality,
+    Definition,
+    HistoryStep,
+    Strategy,
+    next_snapshot,
+)
+from counter.segments import SEGMENT_EVENTS_MAX, Segment, SegmentRef, decode, encode
 from counter.settings import Platform
 from counter.storage.memory import (
     MemoryCountCache,
     MemoryEventLog,
+    MemoryHistoryStore,
     MemoryLedger,
     MemoryNamespaceStore,
     MemoryRollupStore,
@@ -35,6 +43,7 @@ from counter.storage.sqlite import (
     Database,
     SqliteEventLog,
     SqliteFoldCommit,
+    SqliteHistoryStore,
     SqliteLedger,
     SqliteNamespaceStore,
     SqliteRollupStore,
@@ -45,8 +54,11 @@ from rollup_worker.rollup import FoldStores, Rollup
 from tally.process import tune_garbage_collection
 
 _EVENTS_PER_WINDOW = 50_000
-_NAMESPACE_ID = 1
+NAMESPACE_ID = 1
 _APPEND_SEGMENTS = 64
+# The most that the worker's pace allows.
+_EVENTS_PER_PASS = 20_000
+_ROWS = 1_000
 
 OpenStores = Callable[[], AbstractAsyncContextManager[FoldStores]]
 
@@ -80,7 +92,7 @@ async def measure(home: Path, *, events: int, repeats: int, progress: Progress) 
         segments, last_window = packed_segments(shape, layout)
         for store, open_stores, passes in (
             ("memory", _memory, 1 if shape.cold else repeats),
-            ("sqlite", partial(_sqlite, home / f"{shape.counters}", platform), 1),
+            ("sqlite", partial(on_sqlite, home / f"{shape.counters}", platform), 1),
         ):
             progress.say(f"folds of {shape.events:,} events over {shape.name} on {store}")
             rates = [
@@ -105,32 +117,61 @@ async def fold_s(
 ) -> float:
     """How long the worker's passes over all shards take, and nothing else."""
     async with open_stores() as stores:
-        await stores.ledger.open_layout(layout)
-        definition = Definition(
-            name="plays", strategy=Strategy.EVENTUAL, cardinality=Cardinality.HIGH
-        )
-        await stores.namespace_store.put(next_snapshot(EMPTY, [definition], applied_at_ns=0))
-        for start in range(0, len(segments), _APPEND_SEGMENTS):
-            await stores.event_log.append(segments[start : start + _APPEND_SEGMENTS])
-        await stores.ledger.close(last_window)
-        rollup = Rollup(stores, layout)
+        await prepare(stores, segments, layout, last_window)
+        return await fold_prepared_s(stores, segments, layout, last_window)
 
-        async def fold(shard: int) -> None:
-            while await rollup.fold_shard(shard, last_window):
-                pass
 
-        began_s = time.perf_counter()
-        await asyncio.gather(*(fold(shard) for shard in range(layout.shards)))
-        elapsed_s = time.perf_counter() - began_s
-        folded = sum(each.events for each in rollup.progress)
-        if folded != sum(segment.ref.event_count for segment in segments):
-            raise RuntimeError(f"the passes folded {folded} events")
-        return elapsed_s
+async def prepare(
+    stores: FoldStores,
+    segments: list[Segment],
+    layout: Layout,
+    last_window: int,
+    *,
+    history: tuple[HistoryStep, ...] = (),
+) -> None:
+    """Writes the segments and closes their windows."""
+    await stores.ledger.open_layout(layout)
+    definition = Definition(
+        name="plays",
+        strategy=Strategy.EVENTUAL,
+        cardinality=Cardinality.HIGH,
+        history=history,
+    )
+    await stores.namespace_store.put(next_snapshot(EMPTY, [definition], applied_at_ns=0))
+    for start in range(0, len(segments), _APPEND_SEGMENTS):
+        await stores.event_log.append(segments[start : start + _APPEND_SEGMENTS])
+    await stores.ledger.close(last_window)
+
+
+async def fold_prepared_s(
+    stores: FoldStores, segments: list[Segment], layout: Layout, last_window: int
+) -> float:
+    rollup = Rollup(stores, layout)
+
+    async def fold(shard: int) -> None:
+        has_more = True
+        while has_more:
+            result = await rollup.fold_shard(
+                shard, last_window, events_max=_EVENTS_PER_PASS, rollups_per_batch=_ROWS
+            )
+            has_more = result.has_more
+
+    began_s = time.perf_counter()
+    await asyncio.gather(*(fold(shard) for shard in range(layout.shards)))
+    elapsed_s = time.perf_counter() - began_s
+    folded = sum(each.events for each in rollup.progress)
+    if folded != sum(segment.ref.event_count for segment in segments):
+        raise RuntimeError(f"the passes folded {folded} events")
+    return elapsed_s
+
+
+def events_of(segment: Segment) -> list[Event]:
+    return decode(segment.body)
 
 
 def packed_segments(shape: Shape, layout: Layout) -> tuple[list[Segment], int]:
     """The events of a second per window, packed; and the last window."""
-    prefix = namespace_prefix(_NAMESPACE_ID)
+    prefix = namespace_prefix(NAMESPACE_ID)
     partitions: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
     start_ns = layout.start_ns(layout.from_window)
     step_ns = NS_PER_S // _EVENTS_PER_WINDOW
@@ -145,7 +186,7 @@ def packed_segments(shape: Shape, layout: Layout) -> tuple[list[Segment], int]:
             packed = events[start : start + SEGMENT_EVENTS_MAX]
             ref = SegmentRef(
                 window=window,
-                namespace_id=_NAMESPACE_ID,
+                namespace_id=NAMESPACE_ID,
                 segment_id=len(segments).to_bytes(16, "big"),
                 event_count=len(packed),
                 shard=shard,
@@ -158,27 +199,31 @@ def packed_segments(shape: Shape, layout: Layout) -> tuple[list[Segment], int]:
 @asynccontextmanager
 async def _memory() -> AsyncIterator[FoldStores]:
     ledger, rollup_store = MemoryLedger(ManualClock()), MemoryRollupStore()
+    history_store = MemoryHistoryStore()
     yield FoldStores(
         event_log=MemoryEventLog(ledger),
         ledger=ledger,
         rollup_store=rollup_store,
-        fold_commit=StepwiseFoldCommit(ledger, rollup_store),
+        history_store=history_store,
+        fold_commit=StepwiseFoldCommit(ledger, history_store, rollup_store),
         shared_cache=MemoryCountCache(),
         namespace_store=MemoryNamespaceStore(),
     )
 
 
 @asynccontextmanager
-async def _sqlite(directory: Path, platform: Platform) -> AsyncIterator[FoldStores]:
+async def on_sqlite(directory: Path, platform: Platform) -> AsyncIterator[FoldStores]:
     database = Database(directory)
     try:
         ledger = SqliteLedger(database, ManualClock(), region=platform.region)
         rollup_store = SqliteRollupStore(database, region=platform.region)
+        history_store = SqliteHistoryStore(database, region=platform.region)
         yield FoldStores(
             event_log=SqliteEventLog(database, ManualClock(), region=platform.region),
             ledger=ledger,
             rollup_store=rollup_store,
-            fold_commit=SqliteFoldCommit(database, ledger, rollup_store),
+            history_store=history_store,
+            fold_commit=SqliteFoldCommit(database, ledger, history_store, rollup_store),
             shared_cache=MemoryCountCache(),
             namespace_store=SqliteNamespaceStore(database),
         )

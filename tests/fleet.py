@@ -24,7 +24,7 @@ platform:
   shards: 4
   accept_limit: {accept_limit_ms}ms
   max_clock_skew: {clock_skew_ms}ms
-  log_retention: 1h
+  log_retention: {log_retention}
 cassandra:
   contact_points: [{contact_points}]
   port: {port}
@@ -42,7 +42,14 @@ class Fleet:
     """Makes the processes of one fleet; `end` ends those that are still there."""
 
     def __init__(
-        self, home: Path, *, contact_points: Sequence[str], port: int, copies: int, memcached: str
+        self,
+        home: Path,
+        *,
+        contact_points: Sequence[str],
+        port: int,
+        copies: int,
+        memcached: str,
+        log_retention: str = "1h",
     ) -> None:
         self._home = home
         self.cluster = ClusterSettings(
@@ -65,6 +72,7 @@ class Fleet:
                 data_center=DATA_CENTER,
                 keyspace=self.cluster.keyspace,
                 memcached=memcached,
+                log_retention=log_retention,
             )
         )
         self._processes: list[ProgramProcess] = []

@@ -51,13 +51,18 @@ class History:
     def counters(self) -> list[tuple[str, str]]:
         return sorted({(event.namespace, event.counter) for event in self.deltas})
 
-    def expected(self, namespace: str, counter: str) -> tuple[int, int]:
-        """Count and epoch once every token is settled, by a model of its own."""
+    def expected(
+        self, namespace: str, counter: str, before_ns: int | None = None
+    ) -> tuple[int, int]:
+        """Count and epoch once every token is settled, by a model of its own; of the events
+        before a time, if one is given."""
         count = epoch = 0
         happened = sorted(
             (event.time_ns, event.token, self.deltas[event])
             for event, outcome in self.outcomes.items()
-            if outcome is Outcome.OK and event[:2] == (namespace, counter)
+            if outcome is Outcome.OK
+            and event[:2] == (namespace, counter)
+            and (before_ns is None or event.time_ns < before_ns)
         )
         for _, _, delta in happened:
             if delta is None:

@@ -17,6 +17,8 @@ import grpc
 
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
+from counter.v1 import rollup_service_pb2 as rollups_pb
+from counter.v1 import rollup_service_pb2_grpc as rollups_grpc
 from tests.history import EventId, History, Outcome
 
 CLIENTS = 16
@@ -179,6 +181,46 @@ async def assert_counts(stub: pb_grpc.CounterServiceStub, history: History) -> N
         assert (accurate.count, accurate.epoch) == expected, f"{namespace}/{counter}, accurate"
 
 
+async def assert_history(stub: pb_grpc.CounterServiceStub, history: History) -> None:
+    """What was added in each step, and the count at the end of it, are what happened until then."""
+    first_ns = min(event.time_ns for event in history.deltas)
+    for namespace, counter in history.counters():
+        if namespace != "plays":
+            continue
+        request = pb.GetCountHistoryRequest(namespace=namespace, counter_name=counter)
+        request.start.FromNanoseconds(first_ns)
+        answer = await stub.GetCountHistory(request, timeout=10)
+        assert answer.step.seconds == 60
+        for point in answer.points:
+            start_ns = point.start.ToNanoseconds()
+            end_ns = start_ns + 60 * NS
+            assert point.known
+            assert (point.count, point.epoch) == history.expected(namespace, counter, end_ns)
+            assert point.delta == sum(
+                delta or 0
+                for event, delta in history.deltas.items()
+                if history.outcomes[event] is Outcome.OK
+                and event[:2] == (namespace, counter)
+                and start_ns <= event.time_ns < end_ns
+            )
+            at = pb.GetCountAtRequest(namespace=namespace, counter_name=counter)
+            at.time.FromNanoseconds(min(end_ns - 1, answer.complete_through.ToNanoseconds()))
+            value = (await stub.GetCountAt(at, timeout=10)).value
+            through_ns = value.complete_through.ToNanoseconds() + 1
+            assert (value.count, value.epoch) == history.expected(namespace, counter, through_ns)
+
+
+async def assert_audits(address: str, history: History) -> None:
+    """Computed again from the events that are kept, every counter is what it is."""
+    async with open_channel(address) as channel:
+        stub = rollups_grpc.RollupServiceStub(channel)
+        for namespace, counter in history.counters():
+            request = rollups_pb.AuditCounterRequest(namespace=namespace, counter_name=counter)
+            audit = await stub.AuditCounter(request, timeout=30)
+            assert audit.result == rollups_pb.AUDIT_RESULT_EQUAL, f"{namespace}/{counter}: {audit}"
+            assert not audit.differences
+
+
 class Load:
     """Clients at work, until `stop`."""
 
@@ -199,6 +241,11 @@ class Load:
             assert time.monotonic() < ends, f"only {self._acknowledged() - before} in {within_s} s"
             await asyncio.sleep(0.05)
 
+    async def into_another_minute(self) -> None:
+        """Waits until events of two minutes at least are acknowledged: steps of the history."""
+        while len(self._minutes()) < 2:
+            await self.acknowledged(50)
+
     async def stop(self) -> None:
         self._stop.set()
         await asyncio.gather(*self._running)
@@ -210,8 +257,9 @@ class Load:
             for channel in client.channels:
                 await channel.close()
 
-    async def check(self) -> None:
-        """Every token is settled as its client saw it, and all servers agree on every counter."""
+    async def check(self, *, worker: str) -> None:
+        """Every token is settled as its client saw it, and all servers agree on every counter, on
+        its history and on what its events add up to."""
         assert self.history.contradictions == []
         channels = [open_channel(address) for address in self._addresses]
         stubs = [pb_grpc.CounterServiceStub(channel) for channel in channels]
@@ -220,6 +268,8 @@ class Load:
             assert self.history.contradictions == []
             for stub in stubs:
                 await assert_counts(stub, self.history)
+                await assert_history(stub, self.history)
+            await assert_audits(worker, self.history)
         finally:
             for channel in channels:
                 await channel.close()
@@ -233,6 +283,9 @@ class Load:
         assert list(history.outcomes.values()).count(Outcome.FAIL) > 10
         assert history.duplicates_seen > 10
         assert any(delta is None for delta in history.deltas.values())
+
+    def _minutes(self) -> set[int]:
+        return {event.time_ns // (60 * NS) for event in self.history.deltas}
 
     def _acknowledged(self) -> int:
         return list(self.history.outcomes.values()).count(Outcome.OK)

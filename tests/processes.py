@@ -15,9 +15,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 READY_WITHIN_S = 120.0
 NAMESPACES = {
-    "plays": "namespace: plays\nstrategy: eventual\ncache: {ttl: 200ms, local_ttl: 50ms}\n",
+    "plays": (
+        "namespace: plays\nstrategy: eventual\ncache: {ttl: 200ms, local_ttl: 50ms}\n"
+        "history:\n  - {step: 1m, retention: 7d}\n  - {step: 1h, retention: 90d}\n"
+    ),
     "quotas": "namespace: quotas\nstrategy: accurate\n",
     "large": "namespace: large\nstrategy: eventual\nmax_delta: 9007199254740992\n",
+    "recent": "namespace: recent\nstrategy: rolling_window\nrolling_window: {length: 10s}\n",
     "hits": "namespace: hits\nstrategy: best_effort\ndedupe_ttl: 60s\n",
 }
 # Everything happens five times as fast as with the defaults.
@@ -88,6 +92,13 @@ class ProgramProcess:
         """kill -9: no chance to finish anything."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(10)
+
+    def pause(self) -> None:
+        """The process stands still: no chance to say so, and it does not know."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """A signal; answers with the exit code."""

@@ -24,9 +24,11 @@ async def test_every_acknowledged_event_is_counted_exactly_once_through_kills(
                 await asyncio.to_thread(tally.kill)
                 await asyncio.sleep(0.2)
                 await asyncio.to_thread(tally.start)
+            # On into another minute, so that the history has the end of one.
+            await load.into_another_minute()
             await asyncio.sleep(SECONDS_BETWEEN_KILLS)
             await load.stop()
             await asyncio.sleep(FAST_CONVERGENCE_S)  # I2: nobody reads or writes meanwhile
-            await load.check()
+            await load.check(worker=tally.address)
     finally:
         tally.end()

@@ -1,7 +1,8 @@
 """The promise on a fleet: two servers, two workers and a control plane on three Cassandra nodes.
 
 Everything that can be lost is lost in the middle of the load: a node, a server, a worker and the
-whole cache. Then two of three nodes, and the fleet recovers without help.
+whole cache. A worker stands still for a while. Then two of three nodes, and the fleet recovers
+without help.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+from rollup_worker.ownership import MEMBER_TTL_S
 from tally.dev.cassandra_node import CassandraNode
 from tally.dev.ring import wait_ring_ready
 from tests import backends
@@ -77,6 +79,12 @@ async def test_exactly_once_through_the_loss_of_a_node_a_server_a_worker_and_the
             await fleet.start(servers[0], workers[0])
             await asyncio.to_thread(wait_ring_ready, ring)
             await load.acknowledged(500)
+            # One stands still until it is taken for dead, and goes on where it was.
+            workers[0].pause()
+            await asyncio.sleep(MEMBER_TTL_S + 2)
+            await load.acknowledged(200)
+            workers[0].resume()
+            await load.acknowledged(300)
             # Now a quorum is gone: nothing can be acknowledged, and whoever calls is told so.
             ring[0].kill()
             ring[2].kill()
@@ -96,4 +104,4 @@ async def test_exactly_once_through_the_loss_of_a_node_a_server_a_worker_and_the
             await load.stop()
             await asyncio.to_thread(lambda: [each.wait_ready() for each in (*servers, *workers)])
             await asyncio.sleep(CONVERGENCE_S)  # I2: nobody reads or writes meanwhile
-            await load.check()
+            await load.check(worker=workers[1].address)

@@ -200,7 +200,7 @@ def test_folds_and_late_tokens_show(watched: Watched, calls: Calls) -> None:
     assert counted("tally_fold_pass_seconds_count") >= 1
     assert counted("tally_rollups_written_total") >= 1
     assert counted("tally_closes_total") >= 1
-    assert counted("tally_fold_failures_total") == counted("tally_round_failures_total") == 0
+    assert counted("tally_fold_failures_total") == counted("tally_job_failures_total") == 0
 
 
 def test_lags_are_those_of_a_healthy_process(watched: Watched) -> None:

@@ -74,7 +74,7 @@ def test_ranges_are_those_that_hold() -> None:
     ranges = {
         setting: match.groups()
         for setting, values, _ in ROW.findall(PAGE.read_text())
-        if (match := re.match(r"`?(\d+(?:ms|s|m|h)?)`? to `?(\d+(?:ms|s|m|h)?)`?(?:,|$)", values))
+        if (match := re.match(r"`?(\d+(?:[smhd]|ms)?)`? to `?(\d+(?:[smhd]|ms)?)`?(?:,|$)", values))
     }
     assert len(ranges) >= 10
     for setting, (least, most) in ranges.items():

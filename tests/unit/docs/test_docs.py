@@ -13,7 +13,7 @@ from google.rpc import code_pb2
 from typer.main import get_command
 
 from clients import failures
-from control_plane.model import CacheFields, NamespaceFile
+from control_plane.model import SECTIONS, NamespaceFile
 from counter import errors
 from counter.rpc.status import code_of
 from counter.settings import Platform
@@ -108,8 +108,9 @@ def test_every_call_of_the_contract_is_in_the_docs(file: FileDescriptor) -> None
 
 
 def test_every_field_of_a_namespace_file_is_explained() -> None:
-    names = set(NamespaceFile.model_fields) - {"cache"}
-    names |= {f"cache.{name}" for name in CacheFields.model_fields}
+    names = set(NamespaceFile.model_fields) - set(SECTIONS)
+    for section, fields_of_it in SECTIONS.items():
+        names |= {f"{section}.{name}" for name in fields_of_it.model_fields}
     assert missing(names, page("namespaces.md")) == set()
 
 
