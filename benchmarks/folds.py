@@ -29,7 +29,7 @@ from counter.namespaces import (
     Strategy,
     next_snapshot,
 )
-from counter.segments import SEGMENT_EVENTS_MAX, Segment, SegmentRef, decode, encode
+from counter.segments import SEGMENT_EVENTS_MAX, Segment, SegmentRef, encode
 from counter.settings import Platform
 from counter.storage.memory import (
     MemoryCountCache,
@@ -163,10 +163,6 @@ async def fold_prepared_s(
     if folded != sum(segment.ref.event_count for segment in segments):
         raise RuntimeError(f"the passes folded {folded} events")
     return elapsed_s
-
-
-def events_of(segment: Segment) -> list[Event]:
-    return decode(segment.body)
 
 
 def packed_segments(shape: Shape, layout: Layout) -> tuple[list[Segment], int]:

@@ -6,7 +6,7 @@ segments, read and not even decoded, and rows written one by one as they would b
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from statistics import median
 
@@ -20,7 +20,7 @@ from counter.history import HistoryRow
 from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
 from counter.namespaces import Cardinality, HistoryStep, Namespace, Strategy
 from counter.rollups import Rollup, RollupKey
-from counter.segments import Segment, SegmentRef, encode
+from counter.segments import Segment, decode, encode, slices
 from counter.settings import Platform
 from counter.storage.cassandra import (
     CassandraEventLog,
@@ -123,27 +123,13 @@ async def _scan_and_fold(
         scanned = 0
         for shard in range(layout.shards):
             refs = await stores.event_log.refs(shard, layout.from_window, last_window)
-            for slice_ in _slices(refs):
+            for slice_ in slices(refs, events_max=_EVENTS_PER_SCAN):
                 bodies = await stores.event_log.bodies(slice_)
                 scanned += sum(body is not None for body in bodies)
         scan_s = time.perf_counter() - began_s
         if scanned != len(segments):
             raise RuntimeError(f"the scan found {scanned} of {len(segments)} segments")
         return scan_s, await folds.fold_prepared_s(stores, segments, layout, last_window)
-
-
-def _slices(refs: list[SegmentRef]) -> Iterable[list[SegmentRef]]:
-    """As many events at once as a pass reads."""
-    slice_: list[SegmentRef] = []
-    events = 0
-    for ref in refs:
-        slice_.append(ref)
-        events += ref.event_count
-        if events >= _EVENTS_PER_SCAN:
-            yield slice_
-            slice_, events = [], 0
-    if slice_:
-        yield slice_
 
 
 async def _single_rows_per_s(
@@ -203,7 +189,7 @@ def _moved(segments: list[Segment], window: int, layout: Layout) -> list[Segment
     for number, (ref, _) in enumerate(segments):
         events = [
             Event(event.counter, layout.start_ns(window) + at, event.token, 1)
-            for at, event in enumerate(folds.events_of(segments[number]))
+            for at, event in enumerate(decode(segments[number].body))
         ]
         segment_id = window.to_bytes(8, "big") + number.to_bytes(8, "big")
         moved_ref = ref._replace(window=window, segment_id=segment_id, event_count=len(events))

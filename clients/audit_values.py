@@ -65,6 +65,8 @@ class CounterAudit:
     differences: tuple[AuditDifference, ...]  # oldest first; at most 100
     # Since the base. They count in the rollup, and not in what the events say.
     adjustments: tuple[Adjustment, ...]
+    # With a difference: sent, and not folded yet. They may be what repairs it.
+    pending_adjustments: tuple[Adjustment, ...]
 
     @property
     def audited_through(self) -> datetime | None:

@@ -47,6 +47,7 @@ def counter_audit(message: pb.AuditCounterResponse) -> CounterAudit:
         events=message.events,
         differences=_differences(message.differences),
         adjustments=tuple(adjustment(each) for each in message.adjustments),
+        pending_adjustments=tuple(adjustment(each) for each in message.pending_adjustments),
     )
 
 

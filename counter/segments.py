@@ -4,7 +4,7 @@ A body is one version byte, eight bytes of xxh3_64 over the rest, and the events
 The checksum makes a damaged segment an error of its own instead of a wrong count.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -55,6 +55,20 @@ def decode(body: bytes) -> list[Event]:
         return _decoder.decode(packed)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StoreDamaged(f"segment cannot be decoded: {error}") from error
+
+
+def slices(refs: Iterable[SegmentRef], *, events_max: int) -> Iterator[list[SegmentRef]]:
+    """Cuts segments into pieces of about `events_max` events: about the same work each."""
+    slice_: list[SegmentRef] = []
+    events = 0
+    for ref in refs:
+        slice_.append(ref)
+        events += ref.event_count
+        if events >= events_max:
+            yield slice_
+            slice_, events = [], 0
+    if slice_:
+        yield slice_
 
 
 def unfolded_events(ref: SegmentRef, body: bytes | None) -> list[Event]:

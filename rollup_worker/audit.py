@@ -72,6 +72,7 @@ class CounterAudit:
     is_different: bool
     differences: tuple[Difference, ...]
     adjustments: tuple[Event, ...]
+    pending_adjustments: tuple[Event, ...] = ()  # looked for only where something is different
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,12 +120,17 @@ class Audit:
             found = await self.shard(
                 shard, [(namespace, counter)], base_window=base_window, verify=True
             )
-        [audit] = found.counters
-        if found.segments:
-            differences = sorted([*found.segments, *audit.differences], key=_by_window)
-            audit = replace(
-                audit, is_different=True, differences=tuple(differences[:DIFFERENCES_MAX])
-            )
+            [audit] = found.counters
+            if found.segments:
+                differences = sorted([*found.segments, *audit.differences], key=_by_window)
+                audit = replace(
+                    audit, is_different=True, differences=tuple(differences[:DIFFERENCES_MAX])
+                )
+            if audit.is_different:
+                pending = await self._log.pending_adjustments(
+                    shard, namespace.id, counter, audit.audited_through
+                )
+                audit = replace(audit, pending_adjustments=tuple(pending))
         if audit.base is None and not audit.is_different:
             raise AuditWithoutBase(audit.why_without_base)
         return audit

@@ -1,17 +1,18 @@
 """Reads fold records and their segments again, in pieces of bounded size."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from counter.clock import NS_PER_S, Clock
 from counter.digest import Digest
 from counter.errors import StoreDamaged
 from counter.events import Event
+from counter.fold import adjustments
 from counter.rollups import FoldRecord
-from counter.segments import SegmentRef, decode
+from counter.segments import SegmentRef, decode, slices
 from counter.settings import Platform
-from counter.storage.ports import EventLog, Ledger
+from counter.storage.ports import FOREVER, EventLog, Ledger
 from counter.windows import Layout
 from rollup_worker.audit_values import Difference, DifferenceKind
 
@@ -116,7 +117,7 @@ class AuditLog:
     async def segments(
         self, refs: Sequence[SegmentRef], give_way: GiveWay = give_way
     ) -> AsyncIterator[tuple[SegmentRef, list[Event] | Unread]]:
-        for slice_ in _slices(refs):
+        for slice_ in slices(refs, events_max=_EVENTS_PER_SLICE):
             for ref, body in zip(slice_, await self._event_log.bodies(slice_), strict=True):
                 yield ref, self._decoded(ref, body)
             await give_way()
@@ -143,6 +144,18 @@ class AuditLog:
             record=record, events=events, digest=digest.value(), unread=tuple(unread)
         )
 
+    async def pending_adjustments(
+        self, shard: int, namespace_id: int, counter: str, after_window: int
+    ) -> list[Event]:
+        """The counter's adjustments in segments that are not folded yet, each once."""
+        refs = await self._event_log.refs(shard, after_window + 1, FOREVER)
+        of_namespace = [ref for ref in refs if ref.namespace_id == namespace_id]
+        found: list[Event] = []
+        async for _, events in self.segments(of_namespace):
+            if not isinstance(events, Unread):
+                found += [event for event in events if event.counter == counter]
+        return adjustments(found)
+
     async def late_segments(self, record: FoldRecord) -> int:
         """Segments of the record's windows that came too late to be named by it."""
         known = {ref.segment_id for ref in record.segments}
@@ -165,16 +178,3 @@ class AuditLog:
             return decode(body)
         except StoreDamaged as error:
             return Unread(ref, f"{named} cannot be read: {error.message}", True)
-
-
-def _slices(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
-    slice_: list[SegmentRef] = []
-    events = 0
-    for ref in refs:
-        slice_.append(ref)
-        events += ref.event_count
-        if events >= _EVENTS_PER_SLICE:
-            yield slice_
-            slice_, events = [], 0
-    if slice_:
-        yield slice_

@@ -20,7 +20,7 @@ from counter.history import Adjustment, HistoryRow, fold_with_history
 from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
 from counter.namespaces import EMPTY, Namespace, Snapshot
 from counter.rollups import ZERO, FoldRecord, RollupKey
-from counter.segments import SegmentRef, unfolded_events
+from counter.segments import slices, unfolded_events
 from counter.storage.ports import (
     EventLog,
     Fold,
@@ -86,7 +86,7 @@ class RecordFolds:
         """With their digest. The record's segments are sorted: ids rise within each window."""
         events: EventsOfNamespaces = {}
         digest = Digest()
-        for slice_ in _slices(record.segments):
+        for slice_ in slices(record.segments, events_max=_EVENTS_PER_SLICE):
             for ref, body in zip(slice_, await self._event_log.bodies(slice_), strict=True):
                 decoded = unfolded_events(ref, body)
                 digest.add(ref.namespace_id, decoded)
@@ -161,17 +161,3 @@ def _adjustments(namespace_id: int, events: Sequence[Event]) -> Iterator[Adjustm
         yield Adjustment(
             namespace_id, event.counter, event.time_ns, event.token, event.delta, author, reason
         )
-
-
-def _slices(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
-    """Cuts a pass's segments into pieces of about the same work."""
-    slice_: list[SegmentRef] = []
-    events = 0
-    for ref in refs:
-        slice_.append(ref)
-        events += ref.event_count
-        if events >= _EVENTS_PER_SLICE:
-            yield slice_
-            slice_, events = [], 0
-    if slice_:
-        yield slice_

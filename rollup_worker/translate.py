@@ -6,8 +6,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from counter.clock import NS_PER_S
 from counter.errors import InvalidRequest
+from counter.events import Event
 from counter.rollups import SetAside
 from counter.settings import COUNTER_NAME_BYTES_MAX
+from counter.v1 import counter_service_pb2 as counter_pb
 from counter.v1 import rollup_service_pb2 as pb
 from counter.windows import Layout
 from rollup_worker.audit import CounterAudit, WindowAudit
@@ -75,13 +77,16 @@ def counter_audit_message(audit: CounterAudit, layout: Layout) -> pb.AuditCounte
         message.base.kind = _BASES[audit.base.kind]
         message.base.count = clamped(audit.base.state.count)
         set_stamp(message.base.time, layout.complete_through_ns(audit.base.through_window))
-    for event in audit.adjustments:
-        assert event.note is not None
-        author, reason = event.note
-        adjustment = message.adjustments.add(
-            delta=clamped(event.delta or 0), author=author, reason=reason
-        )
-        set_stamp(adjustment.time, event.time_ns)
+    message.adjustments.extend(map(_adjustment, audit.adjustments))
+    message.pending_adjustments.extend(map(_adjustment, audit.pending_adjustments))
+    return message
+
+
+def _adjustment(event: Event) -> counter_pb.Adjustment:
+    assert event.note is not None
+    author, reason = event.note
+    message = counter_pb.Adjustment(delta=clamped(event.delta or 0), author=author, reason=reason)
+    set_stamp(message.time, event.time_ns)
     return message
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from counter.storage.cassandra import ClusterSettings
 from counter.storage.cassandra.schema import apply
+from tests import backends
 from tests.cassandra_store import DATA_CENTER
 from tests.processes import ProgramProcess, write_namespaces
 
@@ -76,6 +77,19 @@ class Fleet:
             )
         )
         self._processes: list[ProgramProcess] = []
+
+    @classmethod
+    def on_one_node(cls, home: Path, *, log_retention: str = "1h") -> "Fleet":
+        """On the Cassandra node and the memcached that all tests share."""
+        node = backends.cassandra_node().settings
+        return cls(
+            home,
+            contact_points=[node.address],
+            port=node.native_port,
+            copies=1,
+            memcached=backends.memcached_server().address,
+            log_retention=log_retention,
+        )
 
     async def apply_schema(self) -> None:
         await apply(self.cluster, {DATA_CENTER: self._copies}, lambda _: None)

@@ -240,6 +240,7 @@ class AuditCounterResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     DIFFERENCES_FIELD_NUMBER: _builtins.int
     ADJUSTMENTS_FIELD_NUMBER: _builtins.int
+    PENDING_ADJUSTMENTS_FIELD_NUMBER: _builtins.int
     result: Global___AuditResult.ValueType
     expected_count: _builtins.int
     """What the events say, and what the rollup says; clamped to int64."""
@@ -260,6 +261,12 @@ class AuditCounterResponse(_message.Message):
     def adjustments(self) -> _containers.RepeatedCompositeFieldContainer[_counter_service_pb2.Adjustment]:
         """Corrections since the base. They count in the rollup, and not in what the events say."""
 
+    @_builtins.property
+    def pending_adjustments(self) -> _containers.RepeatedCompositeFieldContainer[_counter_service_pb2.Adjustment]:
+        """With a difference: corrections that were sent and are not folded yet, so that actual_count does
+        not have them. They may be what repairs it.
+        """
+
     def __init__(
         self,
         *,
@@ -271,10 +278,11 @@ class AuditCounterResponse(_message.Message):
         events: _builtins.int = ...,
         differences: _abc.Iterable[Global___AuditDifference] | None = ...,
         adjustments: _abc.Iterable[_counter_service_pb2.Adjustment] | None = ...,
+        pending_adjustments: _abc.Iterable[_counter_service_pb2.Adjustment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audited_through", b"audited_through", "base", b"base"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_count", b"actual_count", "adjustments", b"adjustments", "audited_through", b"audited_through", "base", b"base", "differences", b"differences", "events", b"events", "expected_count", b"expected_count", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_count", b"actual_count", "adjustments", b"adjustments", "audited_through", b"audited_through", "base", b"base", "differences", b"differences", "events", b"events", "expected_count", b"expected_count", "pending_adjustments", b"pending_adjustments", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

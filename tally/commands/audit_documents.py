@@ -9,8 +9,8 @@ from tally.commands.values import format_time
 _DIFFERENCE_FIELDS = "differences, a list of: kind, from, to, expected, actual, message"
 COUNTER_FIELDS = (
     "result (equal, different or without_base), base_kind, base_time, base_count, "
-    f"audited_through, expected_count, actual_count, events, {_DIFFERENCE_FIELDS}; adjustments, a "
-    "list of: time, delta, author, reason"
+    f"audited_through, expected_count, actual_count, events, {_DIFFERENCE_FIELDS}; adjustments and "
+    "pending_adjustments (not folded yet), lists of: time, delta, author, reason"
 )
 AUDIT_FIELDS = (
     f"JSON: namespace, counters, a list of: counter, problem, {COUNTER_FIELDS}. With --window: "
@@ -39,6 +39,7 @@ def audit_document(audit: CounterAudit) -> dict[str, Any]:
         "events": audit.events,
         "differences": [_difference_document(each) for each in audit.differences],
         "adjustments": [adjustment_document(each) for each in audit.adjustments],
+        "pending_adjustments": [adjustment_document(each) for each in audit.pending_adjustments],
     }
 
 

@@ -81,7 +81,7 @@ def recount(
         )
     with calling(target, namespace, service=ROLLUPS) as client:
         audit = client.audit_counter(counter)
-    problem = _why_not(audit)
+    problem = _why_not(audit, is_repetition=given is not None)
     delta = None if problem else audit.expected_count - audit.actual_count
     sent: AddResult | None = None
     if delta is not None and apply:
@@ -107,8 +107,14 @@ def recount(
     return ExitCode.OK if sent or audit.result is AuditResult.EQUAL else ExitCode.REFUSED
 
 
-def _why_not(audit: CounterAudit) -> str:
+def _why_not(audit: CounterAudit, *, is_repetition: bool) -> str:
     """Why no adjustment would repair the counter; empty if one does."""
+    if audit.pending_adjustments and not is_repetition:
+        sent = audit.pending_adjustments[-1]
+        return (
+            f"an adjustment of {sent.delta:+,} by {sent.author} ({sent.reason}) is sent and not "
+            "folded yet: audit again in some seconds"
+        )
     kinds = {each.kind for each in audit.differences}
     if audit.result is AuditResult.EQUAL:
         return "nothing to repair: the rollup is what the events add up to"
@@ -148,8 +154,7 @@ def _explain(
         done = "was adjusted before by this token: " if sent.duplicate else "adjusted by "
         say(f"{done}{delta:+,}: {namespace}/{counter}", style="green")
         say(f"token: {token_options(sent.token)}")
-        say("the count is right after the next fold, some seconds from now (in accurate reads at")
-        say("once). Until then a recount still shows the difference: do not apply it again.")
+        say("the count is right after the next fold, in some seconds; in accurate reads at once")
         say(f"check with: tally audit {names}")
 
 

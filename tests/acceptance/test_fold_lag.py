@@ -9,7 +9,6 @@ import grpc
 import pytest
 
 from counter.v1 import rollup_service_pb2 as rollups_pb
-from tests import backends
 from tests.calls import Calls, Refusal, eventually, refusal_of, token
 from tests.fleet import Fleet
 
@@ -21,15 +20,7 @@ COUNTERS = [f"counter-{number}" for number in range(12)]
 async def test_writes_are_refused_before_events_could_be_forgotten_unfolded(
     tmp_path: Path,
 ) -> None:
-    node = backends.cassandra_node().settings
-    fleet = Fleet(
-        tmp_path,
-        contact_points=[node.address],
-        port=node.native_port,
-        copies=1,
-        memcached=backends.memcached_server().address,
-        log_retention=f"{LOG_RETENTION_S}s",
-    )
+    fleet = Fleet.on_one_node(tmp_path, log_retention=f"{LOG_RETENTION_S}s")
     try:
         await fleet.apply_schema()
         server, worker, control_plane = map(fleet.add, ("server", "worker", "control-plane"))

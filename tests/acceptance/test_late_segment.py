@@ -20,7 +20,6 @@ from counter.storage.cassandra import (
     CassandraSession,
 )
 from counter.v1 import counter_service_pb2 as pb
-from tests import backends
 from tests.calls import Calls, eventually, refusal, token
 from tests.fleet import ACCEPT_LIMIT_MS, CLOCK_SKEW_MS, WINDOW_MS, Fleet
 from tests.stores import segment, shard_of
@@ -58,14 +57,7 @@ async def land(fleet: Fleet, counter: str, event: Event) -> None:
 
 @pytest.mark.timeout(240)
 async def test_a_segment_that_lands_after_its_fold_is_not_counted(tmp_path: Path) -> None:
-    node = backends.cassandra_node().settings
-    fleet = Fleet(
-        tmp_path,
-        contact_points=[node.address],
-        port=node.native_port,
-        copies=1,
-        memcached=backends.memcached_server().address,
-    )
+    fleet = Fleet.on_one_node(tmp_path)
     try:
         await fleet.apply_schema()
         server, worker, control_plane = map(fleet.add, ("server", "worker", "control-plane"))

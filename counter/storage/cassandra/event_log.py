@@ -6,6 +6,7 @@ from counter.clock import NS_PER_S, Clock
 from counter.metrics import CLOSE_CHECK_SECONDS
 from counter.segments import Segment, SegmentRef
 from counter.settings import Platform
+from counter.storage.cassandra.envelopes import envelopes
 from counter.storage.cassandra.ledger import CassandraLedger
 from counter.storage.cassandra.session import CassandraSession
 from counter.storage.ports import FOREVER, Closed
@@ -15,9 +16,6 @@ _WINDOWS_AT_ONCE = 32
 # Of one answer with bodies: some megabytes at the most.
 _SEGMENTS_PER_QUERY = 64
 _EVENTS_PER_QUERY = 10_000
-# Cassandra warns of batches over more than 10 partitions or 5 KiB: it fears for its coordinators.
-_SEGMENTS_PER_BATCH = 8
-_BATCH_BYTES = 4_096
 _EXPIRY_MARGIN_NS = 600 * NS_PER_S
 
 
@@ -40,7 +38,7 @@ class CassandraEventLog:
         self._ahead_ns = platform.accept_limit_ns + 2 * platform.max_clock_skew_ns
 
     async def append(self, segments: Sequence[Segment]) -> Closed:
-        writes = [self._append(each) for each in _mutations(segments)]
+        writes = [self._append(each) for each in envelopes(segments, _body_bytes)]
         if len(writes) == 1:
             await writes[0]
         else:
@@ -116,27 +114,8 @@ class CassandraEventLog:
         return self._ledger.layout.window_of(now_ns + self._ahead_ns)
 
 
-def _mutations(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    """Small segments go out together, large ones alone.
-
-    A request costs the driver and the node more than the few events that a commit of unary adds
-    has for a shard. A batch over partitions is not more than requests that share an envelope:
-    nobody relies on it being atomic.
-    """
-    together: list[Segment] = []
-    room = _BATCH_BYTES
-    for segment in segments:
-        size = len(segment.body)
-        if size > _BATCH_BYTES // 2:
-            yield [segment]
-            continue
-        if size > room or len(together) == _SEGMENTS_PER_BATCH:
-            yield together
-            together, room = [], _BATCH_BYTES
-        together.append(segment)
-        room -= size
-    if together:
-        yield together
+def _body_bytes(segment: Segment) -> int:
+    return len(segment.body)
 
 
 def _queries(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:

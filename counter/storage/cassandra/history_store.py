@@ -1,9 +1,10 @@
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from counter.errors import StoreDamaged
 from counter.history import Adjustment, HistoryRow
 from counter.settings import Platform
+from counter.storage.cassandra.envelopes import envelopes
 from counter.storage.cassandra.session import CassandraSession
 from counter.storage.cassandra.states import from_text, to_text
 from counter.storage.ports import HistoryKey, HistoryWrite
@@ -12,9 +13,6 @@ _MS_PER_S = 1_000
 _US_PER_MS = 1_000
 # Each is a query, or a batch of rows, of its own.
 _REQUESTS_AT_ONCE = 32
-# As for segments: Cassandra warns of batches over more than 10 partitions or 5 KiB.
-_ROWS_PER_BATCH = 8
-_BATCH_BYTES = 4_096
 # Rows outlive their retention by more than clocks are off or a fold may lag.
 _KEPT_LONGER_S = 86_400
 # Cassandra refuses what expires after 20 years, or after January 2038 in the storage format that it
@@ -37,7 +35,7 @@ class CassandraHistoryStore:
     async def write(
         self, rows: Sequence[HistoryWrite], adjustments: Sequence[Adjustment] = ()
     ) -> None:
-        batches = list(_batches([self._row(each) for each in rows]))
+        batches = list(envelopes([self._row(each) for each in rows], _characters))
         for start in range(0, len(batches), _REQUESTS_AT_ONCE):
             some = batches[start : start + _REQUESTS_AT_ONCE]
             await asyncio.gather(*(self._session.run_batch("write_history", each) for each in some))
@@ -103,18 +101,6 @@ def _history_row(step: int, text: str) -> HistoryRow:
         raise StoreDamaged(f"a row of the history cannot be read: {text!r}") from error
 
 
-def _batches(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
-    """Rows of different partitions, some in one request: it costs more than what is in a row.
-    Nobody relies on such a batch being atomic."""
-    together: list[_Row] = []
-    room = _BATCH_BYTES
-    for row in rows:
-        # In characters, about: Cassandra's own limit is far above this one.
-        size = sum(len(each) for each in row if isinstance(each, str))
-        if together and (size > room or len(together) == _ROWS_PER_BATCH):
-            yield together
-            together, room = [], _BATCH_BYTES
-        together.append(row)
-        room -= size
-    if together:
-        yield together
+def _characters(row: _Row) -> int:
+    """About its bytes: Cassandra's own limits are far above those of an envelope."""
+    return sum(len(each) for each in row if isinstance(each, str))

@@ -106,6 +106,7 @@ async def test_audit_counter(client: Any, worker: Worker) -> None:
         ],
     )
     response.adjustments.add(time=STAMP, delta=-1, author="oncall", reason="bug 1")
+    response.pending_adjustments.add(time=STAMP, delta=1, author="oncall", reason="bug 2")
     worker.answers["AuditCounter"] = response
     audit = await client("audit_counter", "a", base_time=MOMENT)
     assert audit == CounterAudit(
@@ -123,6 +124,9 @@ async def test_audit_counter(client: Any, worker: Worker) -> None:
             found(None),
         ),
         adjustments=(Adjustment(time_ns=TIME_NS, delta=-1, author="oncall", reason="bug 1"),),
+        pending_adjustments=(
+            Adjustment(time_ns=TIME_NS, delta=1, author="oncall", reason="bug 2"),
+        ),
     )
     assert (audit.audited_through, audit.base.time) == (MOMENT, MOMENT)
     (request,) = worker.requests

@@ -14,9 +14,10 @@ from counter.errors import (
     StoreUnavailable,
     Unsupported,
 )
+from counter.events import Event
 from counter.namespaces import HistoryStep, Strategy
 from rollup_worker.audit_values import BaseKind, DifferenceKind
-from tests.stores import KEEPING
+from tests.stores import KEEPING, segment
 from tests.tampered import Scripted, Tampered, settle
 from tests.unit.rollup_worker.audits import (
     WRITES,
@@ -458,3 +459,29 @@ async def test_a_store_that_is_away_is_an_error_and_not_a_difference(world: Worl
     scripted.answers = {"event_log.bodies": away}
     with pytest.raises(StoreUnavailable):
         await audit_of(world, scripted.wrap).counter("plays", "views")
+
+
+@keeping
+async def test_adjustments_that_are_not_folded_yet_are_shown_with_a_difference(
+    world: World,
+) -> None:
+    await world.write("views", 5)
+    await world.fold_all()
+    namespace_id, now_ns = world.id_of("plays"), world.clock.now_ns()
+    shard = shard_in(world, "views")
+    note = ("oncall", "a wrong row")
+    events = [
+        Event("views", now_ns, "adjustment", -1, note),
+        Event("views", now_ns, "adjustment", -1, note),
+        Event("others", now_ns, "another", -1, note),
+        Event("views", now_ns, "an add", 3),
+    ]
+    window = world.layout.window_of(now_ns)
+    written = segment(events, window=window, shard=shard, namespace_id=namespace_id)
+    await world.stores.event_log.append([written])
+    audit = await audit_of(world).counter("plays", "views")
+    assert (audit.is_different, audit.pending_adjustments) == (False, ())
+    await rewrite(world, "views", count=6, total=6)
+    audit = await audit_of(world).counter("plays", "views")
+    assert audit.is_different
+    assert [(each.delta, each.note) for each in audit.pending_adjustments] == [(-1, note)]

@@ -112,16 +112,12 @@ async def test_every_record_has_the_digest_of_its_events(world: World) -> None:
             assert record.digest == digest.value()
 
 
-async def test_a_record_whose_segments_changed_since_is_not_folded(world: World) -> None:
-    """Decided by a worker that did not finish; then somebody changed the stored events."""
-    counter = _counter_of(world, 0)
+async def _decide(world: World, counter: str, digest: bytes) -> int:
+    """One event, and a record of it by a worker that did not finish; how far windows are closed."""
     await world.write(counter, 5)
     world.clock.advance_ms(10_000)
-    parts = world.worker()
-    closed_through = await parts.closer.close_due()
+    closed_through = await world.worker().closer.close_due()
     refs = await world.stores.event_log.refs(0, world.layout.from_window, closed_through)
-    digest = Digest()
-    digest.add(world.id_of("plays"), [Event(counter, 1, "another", 5)])
     await world.stores.ledger.propose(
         FoldRecord(
             shard=0,
@@ -130,31 +126,26 @@ async def test_a_record_whose_segments_changed_since_is_not_folded(world: World)
             segments=tuple(refs),
             event_count=1,
             namespaces_version=world.snapshot.version,
-            digest=digest.value(),
+            digest=digest,
         )
     )
+    return closed_through
+
+
+async def test_a_record_whose_segments_changed_since_is_not_folded(world: World) -> None:
+    counter = _counter_of(world, 0)
+    digest = Digest()
+    digest.add(world.id_of("plays"), [Event(counter, 1, "another", 5)])
+    closed_through = await _decide(world, counter, digest.value())
     with pytest.raises(StoreDamaged, match="not what its fold record says"):
-        await parts.pass_over(0, closed_through)
+        await world.worker().pass_over(0, closed_through)
 
 
 async def test_a_record_without_a_digest_is_folded(world: World) -> None:
     """As the version before digests wrote them."""
     counter = _counter_of(world, 0)
-    await world.write(counter, 5)
-    world.clock.advance_ms(10_000)
-    parts = world.worker()
-    closed_through = await parts.closer.close_due()
-    refs = await world.stores.event_log.refs(0, world.layout.from_window, closed_through)
-    record = FoldRecord(
-        shard=0,
-        from_window=world.layout.from_window,
-        to_window=closed_through,
-        segments=tuple(refs),
-        event_count=1,
-        namespaces_version=world.snapshot.version,
-    )
-    await world.stores.ledger.propose(record)
-    result = await parts.pass_over(0, closed_through)
+    closed_through = await _decide(world, counter, b"")
+    result = await world.worker().pass_over(0, closed_through)
     assert result.events == 1
     assert (await world.rollups())[world.id_of("plays"), counter] == (5, 0, 0)
 

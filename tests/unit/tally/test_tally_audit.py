@@ -152,6 +152,7 @@ def test_recount_applies_it_once(tally: Any, script: Any, rollups: Any) -> None:
     assert ran.code == 0
     assert "adjusted by +34: plays/a\n" in ran.out
     assert "after the next fold" in ran.out
+    rollups.audits["a"].pending_adjustments.add(delta=34, author="oncall", reason="bug 1")
     assert "check with: tally audit plays a" in ran.out
     assert script.requests[0].author == "oncall"
     assert script.counts == {"a": 34}
@@ -161,6 +162,17 @@ def test_recount_applies_it_once(tally: Any, script: Any, rollups: Any) -> None:
     assert again.json["duplicate"] is True
     assert (again.json["applied"], again.json["delta"]) == (True, 34)
     assert again.json["audit"]["result"] == "different"
+
+
+def test_recount_sends_no_other_adjustment_before_one_is_folded(
+    tally: Any, script: Any, rollups: Any
+) -> None:
+    rollups.audits = {"a": different(ROLLUP)}
+    rollups.audits["a"].pending_adjustments.add(delta=34, author="release", reason="bug 2")
+    ran = tally("recount", "plays", "a", "--apply", "--reason", "bug 1")
+    assert ran.code == 1
+    assert "an adjustment of +34 by release (bug 2) is sent and not folded yet" in ran.out
+    assert script.requests == []
 
 
 @pytest.mark.parametrize(
