@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import batches, calls, cardinality, fleet, folds, rollups
+from benchmarks import batches, calls, cardinality, fleet, folds, rollups, surge
 from benchmarks.figures import Figure
 from benchmarks.progress import Progress
 from benchmarks.report import Report, shown
@@ -40,6 +40,7 @@ class Plan:
     growth_s: int = 10
     fleet_cycles: int = 4
     fleet_fold_counters: int = 200_000
+    surge_s: float = 60.0
 
 
 Suite = Callable[[Plan, Path, Progress], AsyncIterator[list[Figure]]]
@@ -55,6 +56,7 @@ _QUICK = Plan(
     growth_s=3,
     fleet_cycles=1,
     fleet_fold_counters=50_000,
+    surge_s=15.0,
 )
 
 
@@ -63,6 +65,15 @@ async def _embedded(plan: Plan, home: Path, progress: Progress) -> AsyncIterator
         yield await calls.measure(empty, tally, cycles=plan.call_cycles, progress=progress)
         yield await batches.measure(
             empty, tally, cycles=plan.batch_cycles, measured_s=plan.batch_s, progress=progress
+        )
+    async with tally_server(home / "surge") as tally:
+        yield await surge.measure(
+            tally,
+            tally,
+            store="sqlite",
+            batches_per_s=10,
+            seconds=plan.surge_s,
+            progress=progress,
         )
     yield await cardinality.measure_readable(
         home / "readable", counters=plan.counters, progress=progress
@@ -92,6 +103,7 @@ async def _on_cassandra(
         commitlog_sync=commitlog_sync,
         cycles=plan.fleet_cycles,
         fold_counters=plan.fleet_fold_counters,
+        surge_s=plan.surge_s,
         progress=progress,
     ):
         yield measured

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks import folds, rollups
+from benchmarks import folds, rollups, surge
 from benchmarks.batches import check_batches
 from benchmarks.calls import IN_FLIGHT
 from benchmarks.figures import Figure, at_least, over_rounds, percentile_ms
@@ -77,6 +77,7 @@ async def measure(
     commitlog_sync: CommitlogSync,
     cycles: int,
     fold_counters: int,
+    surge_s: float,
     progress: Progress,
 ) -> AsyncIterator[list[Figure]]:
     progress.say("starting Cassandra, memcached, a server, a worker and a control plane")
@@ -84,6 +85,14 @@ async def measure(
         native = NativeCounters(fleet.cluster, counters=_COUNTERS)
         try:
             yield await _measure_calls(fleet, empty, native, cycles, progress)
+            yield await surge.measure(
+                fleet.server,
+                fleet.worker,
+                store="cassandra",
+                batches_per_s=5,
+                seconds=surge_s,
+                progress=progress,
+            )
             yield [await _measure_folds(fleet.cluster, native, fold_counters, progress)]
             yield await rollups.measure(
                 rollups.on_cassandra(fleet.cluster, _PLATFORM),

@@ -34,6 +34,9 @@ class Server:
         times = self._process.cpu_times()
         return float(times.user + times.system)
 
+    def memory_bytes(self) -> int:
+        return int(self._process.memory_info().rss)
+
     def peak_memory_bytes(self) -> int:
         """The most resident memory that the process ever had, as the kernel counts it."""
         for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
