@@ -78,9 +78,13 @@ def fold(
             window,
             window if rollup.through_window < 0 else first_window,
         )
-    counted, added = _each_once(events, counts)
-    since_clear = counted
-    if added is None:
+    times_ns = [event.time_ns for event in events]
+    counted = since_clear = events
+    if _is_plain_sum(events, times_ns):
+        added = sum([event.delta or 0 for event in events])
+        count += added
+    else:
+        counted = since_clear = _each_once(events, counts)
         added = 0
         for position, event in enumerate(counted):
             if event.delta is None:
@@ -89,10 +93,7 @@ def fold(
             else:
                 count += event.delta
                 added += event.delta
-    else:
-        count += added
-    if counted:
-        times_ns = [event.time_ns for event in counted]
+    if times_ns:
         changed_window = max(times_ns) // window_ns
         if rollup.through_window < 0:
             first_window = min(times_ns) // window_ns
@@ -116,17 +117,21 @@ def fold(
 def adjustments(events: Sequence[Event]) -> list[Event]:
     """Those of one counter's events that are adjustments, each once."""
     noted = [event for event in events if event.note is not None]
-    return _each_once(noted, FoldCounts())[0] if noted else []
+    return _each_once(noted, FoldCounts())
 
 
-def _each_once(events: list[Event], counts: FoldCounts) -> tuple[list[Event], int | None]:
-    """The events that count, and their sum where that does not depend on their order.
+def _is_plain_sum(events: list[Event], times_ns: list[int]) -> bool:
+    """Adds that come once each make the same sum in any order: the common case needs no sorting.
+    Times alone mostly tell that no two of them are copies."""
+    if None in [event.delta for event in events]:
+        return False
+    return len(set(times_ns)) == len(events) or (
+        len({(event.time_ns, event.token) for event in events}) == len(events)
+    )
 
-    Adds that come once each make the same sum in any order: the common cases need no sorting.
-    """
-    deltas = [event.delta for event in events if event.delta is not None]
-    if len(deltas) == len(events) and _no_copies(events):
-        return events, sum(deltas)
+
+def _each_once(events: list[Event], counts: FoldCounts) -> list[Event]:
+    """The events that count, in fold order."""
     counted: list[Event] = []
     last: Event | None = None
     for event in sorted(events, key=_time_and_token):
@@ -136,14 +141,7 @@ def _each_once(events: list[Event], counts: FoldCounts) -> tuple[list[Event], in
             continue
         last = event
         counted.append(event)
-    return counted, None
-
-
-def _no_copies(events: list[Event]) -> bool:
-    """Whether no two events of one counter are copies; times alone mostly tell."""
-    return len({event.time_ns for event in events}) == len(events) or (
-        len({(event.time_ns, event.token) for event in events}) == len(events)
-    )
+    return counted
 
 
 def _recent(

@@ -59,20 +59,9 @@ def fold_with_history(
     finest cuts them at all. Folding them piece by piece is the same as at once: see `fold`.
     """
     past: list[tuple[int, HistoryRow]] = []
-    if not steps_ms or not events:
-        pieces = [events]
-    else:
-        finest_ms = steps_ms[0]
-
-        def step_of(event: Event) -> int:
-            return layout.step_of(layout.window_of(event.time_ns), finest_ms)
-
-        # Stable: within a step the order of `gather` stays.
-        pieces = [list(piece) for _, piece in groupby(sorted(events, key=step_of), key=step_of)]
-    for piece in pieces:
+    for piece in _pieces(events, layout, steps_ms[0]) if steps_ms and events else [events]:
         if steps_ms and piece and rollup.through_window >= 0:
-            window = layout.window_of(piece[0].time_ns)
-            past += _ended(rollup, window, layout, steps_ms)
+            past += _ended(rollup, layout.window_of(piece[0].time_ns), layout, steps_ms)
         rollup = fold(
             rollup,
             piece,
@@ -84,6 +73,19 @@ def fold_with_history(
     return rollup, past
 
 
+def _pieces(events: list[Event], layout: Layout, step_ms: int) -> list[list[Event]]:
+    """By step, in order; within each the order of `gather` stays. Mostly all are of one step."""
+
+    def step_of(event: Event) -> int:
+        return layout.step_of(layout.window_of(event.time_ns), step_ms)
+
+    times_ns = [event.time_ns for event in events]
+    first, last = (layout.window_of(time_ns) for time_ns in (min(times_ns), max(times_ns)))
+    if layout.step_of(first, step_ms) == layout.step_of(last, step_ms):
+        return [events]
+    return [list(piece) for _, piece in groupby(sorted(events, key=step_of), key=step_of)]
+
+
 def _ended(
     rollup: Rollup, window: int, layout: Layout, steps_ms: Sequence[int]
 ) -> list[tuple[int, HistoryRow]]:
@@ -92,8 +94,9 @@ def _ended(
     for step_ms in steps_ms:
         step = layout.step_of(rollup.changed_window, step_ms)
         until_step = layout.step_of(window, step_ms)
-        if step < until_step:
-            last_window = layout.last_window_of_step(step, step_ms)
-            state = msgspec.structs.replace(rollup, through_window=last_window, recent=None)
-            ended.append((step_ms, HistoryRow(step, until_step, state)))
+        if step == until_step:
+            break  # then it is the same longer step, too
+        last_window = layout.last_window_of_step(step, step_ms)
+        state = msgspec.structs.replace(rollup, through_window=last_window, recent=None)
+        ended.append((step_ms, HistoryRow(step, until_step, state)))
     return ended

@@ -7,8 +7,8 @@ record starts.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import attrgetter, itemgetter
 
 import msgspec
 
@@ -33,6 +33,8 @@ from counter.windows import Layout
 
 _EVENTS_PER_SLICE = 2_000
 
+_note_of = attrgetter("note")
+
 EventsOfNamespaces = dict[int, defaultdict[str, list[Event]]]  # by id, then by counter
 
 
@@ -54,7 +56,7 @@ class RecordFolds:
         self, record: FoldRecord, counts: FoldCounts, *, is_agreed: bool, rollups_per_batch: int
     ) -> Fold:
         """A proposal gets its digest here; a record that is agreed must have the same one."""
-        events, digest = await self._events(record)
+        events, adjusted, digest = await self._events(record)
         if not is_agreed:
             record = msgspec.structs.replace(record, digest=digest)
         elif record.digest not in (b"", digest):
@@ -70,7 +72,7 @@ class RecordFolds:
                 namespace = snapshot.by_id.get(namespace_id)
                 if namespace is not None:  # else deleted; nobody can ever read it again
                     await self._add_namespace(
-                        fold, namespace, of_namespace, counts, rollups_per_batch
+                        fold, namespace, of_namespace, adjusted, counts, rollups_per_batch
                     )
         return fold
 
@@ -82,24 +84,31 @@ class RecordFolds:
             self._last_snapshot = snapshot
         return self._last_snapshot
 
-    async def _events(self, record: FoldRecord) -> tuple[EventsOfNamespaces, bytes]:
-        """With their digest. The record's segments are sorted: ids rise within each window."""
+    async def _events(self, record: FoldRecord) -> tuple[EventsOfNamespaces, set[str], bytes]:
+        """With the names of counters that have adjustments, and the events' digest.
+
+        The record's segments are sorted: ids rise within each window.
+        """
         events: EventsOfNamespaces = {}
+        adjusted: set[str] = set()
         digest = Digest()
         for slice_ in slices(record.segments, events_max=_EVENTS_PER_SLICE):
             for ref, body in zip(slice_, await self._event_log.bodies(slice_), strict=True):
                 decoded = unfolded_events(ref, body)
                 digest.add(ref.namespace_id, decoded)
+                if any(map(_note_of, decoded)):
+                    adjusted.update(event.counter for event in decoded if event.note is not None)
                 of_namespace = events.setdefault(ref.namespace_id, defaultdict(list))
                 gather(of_namespace, [(ref.segment_id, decoded)])
             await asyncio.sleep(0)
-        return events, digest.value()
+        return events, adjusted, digest.value()
 
     async def _add_namespace(
         self,
         fold: Fold,
         namespace: Namespace,
         events: dict[str, list[Event]],
+        adjusted: Collection[str],
         counts: FoldCounts,
         rollups_per_batch: int,
     ) -> None:
@@ -114,10 +123,9 @@ class RecordFolds:
                     # Another fold from here is in the row: either this very record was committed
                     # before, or another one was, and then the commit of this one will say so.
                     continue
-                of_counter = events[key.counter]
                 rollup, past = fold_with_history(
                     base,
-                    of_counter,
+                    events[key.counter],
                     record.to_window,
                     counts,
                     layout=layout,
@@ -125,8 +133,10 @@ class RecordFolds:
                     recent_windows=recent_windows,
                 )
                 fold.rollups.append((key, rollup))
-                fold.history.extend(_history_writes(namespace, key.counter, past))
-                fold.adjustments.extend(_adjustments(namespace.id, of_counter))
+                if past:
+                    fold.history.extend(_history_writes(namespace, key.counter, past))
+                if key.counter in adjusted:
+                    fold.adjustments.extend(_adjustments(namespace.id, events[key.counter]))
             await asyncio.sleep(0)
 
 

@@ -192,7 +192,7 @@ class Fold:
     """A record and everything that it leads to."""
 
     record: FoldRecord
-    rollups: list[RollupRow]
+    rollups: list[RollupRow]  # those of a bucket next to each other: they are written together
     history: list[HistoryWrite] = field(default_factory=list)
     adjustments: list[Adjustment] = field(default_factory=list)
 

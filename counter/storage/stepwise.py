@@ -24,9 +24,7 @@ class StepwiseFoldCommit:
             return agreed
         if fold.history or fold.adjustments:
             await self._history.write(fold.history, fold.adjustments)
-        # By bucket: what a batch has of one bucket is one mutation.
-        rows = sorted(fold.rollups, key=lambda row: row[0][:2])
-        for start in range(0, len(rows), rollups_per_batch):
-            await self._rollups.write(rows[start : start + rollups_per_batch])
+        for start in range(0, len(fold.rollups), rollups_per_batch):
+            await self._rollups.write(fold.rollups[start : start + rollups_per_batch])
         await self._ledger.advance(record.shard, record.to_window)
         return agreed
