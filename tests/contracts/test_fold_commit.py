@@ -198,11 +198,7 @@ async def test_rollups_go_out_in_batches_where_there_is_no_transaction() -> None
     ]
     await fold_commit.commit(Fold(record=record(FROM), rollups=made), rollups_per_batch=10)
     assert [len(batch) for batch in rollups.batches] == [10, 10, 5]
-    written = [row for batch in rollups.batches for row in batch]
-    assert dict(written) == dict(made)
-    # A bucket is in as few batches as it can be.
-    buckets = [key[:2] for key, _ in written]
-    assert buckets == sorted(buckets)
+    assert [row for batch in rollups.batches for row in batch] == made
 
 
 class Batches(MemoryRollupStore):

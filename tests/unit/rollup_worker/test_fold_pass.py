@@ -1,5 +1,7 @@
 """Fold passes: convergence without reads, in few records, and nothing but what was agreed."""
 
+from typing import Any
+
 import pytest
 
 import rollup_worker.rollup
@@ -8,8 +10,10 @@ from counter.events import Event
 from counter.fold import FoldCounts
 from counter.rollups import CachedCount, FoldRecord
 from counter.segments import decode
+from counter.storage.ports import Fold
 from counter.windows import NS_PER_DAY
 from tests.stores import KEEPING, segment, shard_of
+from tests.tampered import Tampered
 from tests.unit.rollup_worker.world import COUNTERS, PLATFORM, World
 
 
@@ -258,5 +262,18 @@ async def test_many_counters_in_one_pass(world: World) -> None:
     for shard, events in by_shard.items():
         written = segment(events, window=window, shard=shard, namespace_id=namespace_id)
         await world.stores.event_log.append([written])
-    await world.fold_all()
+    folds: list[Fold] = []
+
+    async def around(name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
+        if name == "fold_commit.commit":
+            folds.append(args[0])
+        return await call(*args, **kwargs)
+
+    world.clock.advance_ms(10_000)
+    await world.worker(lambda name, port: Tampered(name, port, around)).worker.round()
     await world.check()
+    # The rows of a bucket are next to each other: they are written together.
+    for fold in folds:
+        buckets = [key.bucket for key, _ in fold.rollups]
+        assert buckets == sorted(buckets)
+    assert sum(len(fold.rollups) for fold in folds) == 3_000
