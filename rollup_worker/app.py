@@ -10,13 +10,13 @@ from counter.settings import Platform
 from counter.storage.ports import Membership
 from counter.v1 import rollup_service_pb2_grpc as pb_grpc
 from counter.windows import Layout
-from rollup_worker.audit import Audit, AuditStores
+from rollup_worker.audit.audit import Audit, AuditStores
+from rollup_worker.audit.sampler import Sampler
 from rollup_worker.closer import Closer
 from rollup_worker.ownership import Ownership
 from rollup_worker.quarantine import Quarantine
 from rollup_worker.retention import Retention
 from rollup_worker.rollup import FoldStores, Rollup
-from rollup_worker.sampler import Sampler
 from rollup_worker.service import RollupService
 from rollup_worker.worker import Worker
 

@@ -11,7 +11,7 @@ from counter.v1 import rollup_service_pb2 as pb
 from counter.v1 import rollup_service_pb2_grpc as pb_grpc
 from counter.windows import Layout
 from rollup_worker import translate
-from rollup_worker.audit import Audit
+from rollup_worker.audit.audit import Audit
 from rollup_worker.ownership import Ownership, owner_of
 from rollup_worker.quarantine import Quarantine
 from rollup_worker.report import ShardReport

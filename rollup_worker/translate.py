@@ -12,8 +12,8 @@ from counter.settings import COUNTER_NAME_BYTES_MAX
 from counter.v1 import counter_service_pb2 as counter_pb
 from counter.v1 import rollup_service_pb2 as pb
 from counter.windows import Layout
-from rollup_worker.audit import CounterAudit, WindowAudit
-from rollup_worker.audit_values import BaseKind, Difference, DifferenceKind
+from rollup_worker.audit.audit import CounterAudit, WindowAudit
+from rollup_worker.audit.values import BaseKind, Difference, DifferenceKind
 
 # Times that fit in 64 bits of nanoseconds: 1970 to 2262.
 _SECONDS_MAX = 2**63 // NS_PER_S

@@ -1,7 +1,6 @@
 """History on Cassandra: when rows expire, and that writing them again does no harm."""
 
 import secrets
-from collections.abc import Sequence
 
 import pytest
 
@@ -13,7 +12,6 @@ from counter.storage.cassandra import (
     CassandraRollupStore,
     CassandraSession,
 )
-from counter.storage.cassandra.history_store import _batches, _Row
 from counter.storage.ports import HistoryKey, HistoryWrite
 from tests.cassandra_store import settings, shared_session
 
@@ -87,25 +85,3 @@ async def test_pages_of_regions_are_told_apart() -> None:
         )
     page = await store.page(namespace_id, 0, prefix="", after="p", limit=2)
     assert page == [("q", Rollup(ord("c"))), ("r", Rollup(ord("c")))]
-
-
-def rows_of(*sizes: int) -> list[_Row]:
-    return [(1, "", "", 1, at, "x" * size, 1, 1) for at, size in enumerate(sizes)]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "wanted"),
-    [
-        ([], []),
-        ([9], [1]),
-        ([9] * 8, [8]),
-        ([9] * 17, [8, 8, 1]),
-        ([2_000, 2_000, 97], [2, 1]),  # 4 KiB are full
-        ([9, 50_000, 9], [1, 1, 1]),  # alone, however large
-    ],
-)
-def test_batches_stay_small(sizes: Sequence[int], wanted: list[int]) -> None:
-    rows = rows_of(*sizes)
-    batches = list(_batches(rows))
-    assert [len(batch) for batch in batches] == wanted
-    assert [row for batch in batches for row in batch] == rows

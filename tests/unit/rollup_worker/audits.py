@@ -12,8 +12,8 @@ from counter.namespaces import Definition, HistoryStep, Namespace, Strategy, nex
 from counter.rollups import Rollup
 from counter.segments import SegmentRef, decode, encode
 from counter.storage.ports import FOREVER, HistoryKey, HistoryWrite
-from rollup_worker.audit import Audit, AuditStores, CounterAudit
-from rollup_worker.sampler import Sampler
+from rollup_worker.audit.audit import Audit, AuditStores, CounterAudit
+from rollup_worker.audit.sampler import Sampler
 from tests.stores import segment, shard_of
 from tests.tampered import Scripted, Wrap
 from tests.unit.rollup_worker.world import PLATFORM, World

@@ -16,7 +16,7 @@ from counter.errors import (
 )
 from counter.events import Event
 from counter.namespaces import HistoryStep, Strategy
-from rollup_worker.audit_values import BaseKind, DifferenceKind
+from rollup_worker.audit.values import BaseKind, DifferenceKind
 from tests.stores import KEEPING, segment
 from tests.tampered import Scripted, Tampered, settle
 from tests.unit.rollup_worker.audits import (

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 from counter.errors import StoreUnavailable
 from counter.metrics import AUDIT_CYCLES, AUDIT_DIFFERENT, AUDIT_RESULTS, AUDITED
 from counter.namespaces import Definition, Strategy, next_snapshot
-from rollup_worker import audit_scan
-from rollup_worker import sampler as sampler_module
+from rollup_worker.audit import sampler as sampler_module
+from rollup_worker.audit import scan
 from tests.stores import KEEPING
 from tests.tampered import Scripted, settle
 from tests.unit.rollup_worker.audits import (
@@ -255,8 +255,8 @@ async def test_it_remembers_a_bounded_number_of_differences(
 async def test_states_are_compared_as_they_come_when_there_are_many(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_scan, "_PENDING_MAX", 3)
-    monkeypatch.setattr(audit_scan, "_ROWS_PER_PAGE", 2)
+    monkeypatch.setattr(scan, "_PENDING_MAX", 3)
+    monkeypatch.setattr(scan, "_ROWS_PER_PAGE", 2)
     await live(world, COUNTERS[:2], seed=1, events=40)
     sampler = sampler_of(world)
     await sampler.tick()

@@ -3,7 +3,7 @@
 import pytest
 
 from counter.errors import FoldPending, HistoryTooOld, InvalidRequest
-from rollup_worker import audit as audit_module
+from rollup_worker.audit import audit as audit_module
 from tests.stores import KEEPING
 from tests.unit.rollup_worker.audits import (
     apply,

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +48,7 @@ class Script(pb_grpc.CounterServiceServicer):
 
     def __init__(self) -> None:
         self.address = ""
+        self._adding = threading.Lock()
         self.counts: dict[str, int] = {}
         self.epochs: dict[str, int] = {}
         self.tokens: set[tuple[str, str, int]] = set()
@@ -79,10 +81,11 @@ class Script(pb_grpc.CounterServiceServicer):
 
     def _add(self, counter: str, delta: int, token: pb.IdempotencyToken) -> bool:
         key = (counter, token.token, token.generation_time.ToNanoseconds())
-        duplicate = key in self.tokens
-        if not duplicate:
-            self.tokens.add(key)
-            self.counts[counter] = self.counts.get(counter, 0) + delta
+        with self._adding:  # calls are answered by several threads
+            duplicate = key in self.tokens
+            if not duplicate:
+                self.tokens.add(key)
+                self.counts[counter] = self.counts.get(counter, 0) + delta
         return duplicate
 
     def _value(self, counter: str) -> pb.CountValue:

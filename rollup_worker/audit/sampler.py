@@ -15,8 +15,8 @@ from counter.errors import ShuttingDown, TallyError, Unavailable
 from counter.keys import ROLLUP_BUCKETS
 from counter.metrics import AUDIT_CYCLES, AUDIT_DIFFERENT, AUDIT_RESULTS, AUDITED
 from counter.namespaces import Namespace, Strategy
-from rollup_worker.audit import Audit, CounterAudit
-from rollup_worker.audit_values import Difference
+from rollup_worker.audit.audit import Audit, CounterAudit
+from rollup_worker.audit.values import Difference
 
 # Counters of one turn. A walk over a shard's records serves all of them.
 COUNTERS_PER_TICK = 1_000

@@ -36,11 +36,11 @@ from counter.rollups import ZERO, FoldRecord, Rollup, RollupKey
 from counter.settings import Platform
 from counter.storage.ports import EventLog, HistoryStore, Ledger, NamespaceStore, RollupStore
 from counter.windows import Layout
-from rollup_worker.audit_base import AuditBases
-from rollup_worker.audit_log import AuditLog, GiveWay, RecordCheck, give_way
-from rollup_worker.audit_scan import AuditScan, Track, Walk
-from rollup_worker.audit_values import Base, BaseKind, Difference
-from rollup_worker.recount import DIFFERENCES_MAX, Recount
+from rollup_worker.audit.bases import AuditBases
+from rollup_worker.audit.log import AuditLog, GiveWay, RecordCheck, give_way
+from rollup_worker.audit.recount import DIFFERENCES_MAX, Recount
+from rollup_worker.audit.scan import AuditScan, Track, Walk
+from rollup_worker.audit.values import Base, BaseKind, Difference
 
 COUNTERS_PER_WINDOW_MAX = 1_000
 # Audits that callers ask for: each may read a shard's whole log.

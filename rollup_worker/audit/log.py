@@ -14,7 +14,7 @@ from counter.segments import SegmentRef, decode, slices
 from counter.settings import Platform
 from counter.storage.ports import FOREVER, EventLog, Ledger
 from counter.windows import Layout
-from rollup_worker.audit_values import Difference, DifferenceKind
+from rollup_worker.audit.values import Difference, DifferenceKind
 
 _WINDOWS_PER_LOOK = 512
 _EVENTS_PER_SLICE = 2_000

@@ -14,7 +14,7 @@ from counter.rollups import ZERO, Rollup
 from counter.settings import Platform
 from counter.storage.ports import FOREVER, HistoryKey, HistoryStore, NamespaceStore
 from counter.windows import Layout
-from rollup_worker.audit_values import Base, BaseKind
+from rollup_worker.audit.values import Base, BaseKind
 
 # How far back the versions of the namespaces are looked at for a change of the history section.
 _VERSIONS_MAX = 100

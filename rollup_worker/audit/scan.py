@@ -16,10 +16,10 @@ from counter.namespaces import Namespace, Snapshot
 from counter.rollups import FoldRecord, Rollup
 from counter.storage.ports import CounterKey, HistoryKey, HistoryStore, NamespaceStore
 from counter.windows import Layout
-from rollup_worker.audit_base import AuditBases
-from rollup_worker.audit_log import AuditLog, GiveWay, RecordCheck, Unread, difference_of
-from rollup_worker.audit_values import Difference, DifferenceKind
-from rollup_worker.recount import Recount, StepKey
+from rollup_worker.audit.bases import AuditBases
+from rollup_worker.audit.log import AuditLog, GiveWay, RecordCheck, Unread, difference_of
+from rollup_worker.audit.recount import Recount, StepKey
+from rollup_worker.audit.values import Difference, DifferenceKind
 
 # States that wait for their comparison, over all counters of a walk.
 _PENDING_MAX = 50_000

@@ -1,7 +1,7 @@
 """A recount: what a counter's events say, compared with what its folds left behind.
 
 Pure: whoever reads the stores hands in events record by record, and states of the history as they
-are stored. `rollup_worker.audit` does.
+are stored. `rollup_worker.audit.audit` does.
 
 An adjustment counts in the rollup, and not in what the events say: it undoes an error, so that the
 rollup is again what the events add up to. A recount therefore folds adjustments as adds of 0: they
@@ -20,7 +20,7 @@ from counter.fold import FoldCounts, adjustments
 from counter.history import HistoryRow, fold_with_history
 from counter.rollups import ZERO, Recent, Rollup
 from counter.windows import Layout
-from rollup_worker.audit_values import Base, BaseKind, Difference, DifferenceKind
+from rollup_worker.audit.values import Base, BaseKind, Difference, DifferenceKind
 
 DIFFERENCES_MAX = 100  # those beyond are counted, and not described
 ADJUSTMENTS_MAX = 100
