@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from control_plane.check import check_changes
 from control_plane.loader import FILES_MAX, Loaded, load_files
@@ -14,7 +13,7 @@ from control_plane.snapshots import Snapshots
 from counter.errors import InvalidRequest, NamespaceUnknown, Overloaded
 from counter.namespaces import NAMESPACE_NAME_BYTES_MAX, Namespace, Snapshot
 from counter.rpc.server import answering_errors
-from counter.rpc.status import duration_of, split_ns
+from counter.rpc.values import duration_of, timestamp
 from counter.v1 import counter_service_pb2 as counter_pb
 from counter.v1 import namespace_service_pb2 as pb
 from counter.v1.namespace_service_pb2_grpc import NamespaceServiceServicer
@@ -65,10 +64,9 @@ class NamespaceService(NamespaceServiceServicer):
 
 
 def list_namespaces(snapshot: Snapshot) -> pb.ListNamespacesResponse:
-    seconds, nanos = split_ns(snapshot.applied_at_ns)
     return pb.ListNamespacesResponse(
         version=snapshot.version,
-        applied_at=Timestamp(seconds=seconds, nanos=nanos),
+        applied_at=timestamp(snapshot.applied_at_ns),
         namespaces=[_namespace(each) for _, each in sorted(snapshot.namespaces.items())],
     )
 

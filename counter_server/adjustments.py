@@ -12,12 +12,11 @@ import structlog
 from counter.errors import InvalidRequest, Overloaded, TallyError
 from counter.events import Event
 from counter.namespaces import MAX_DELTA_LIMIT
+from counter.notes import check_note
 from counter_server.admission import Admission, RawToken
 from counter_server.states import check_rolled_up
 from counter_server.strategies.strategy import Outcome, Strategy
 
-AUTHOR_CHARACTERS_MAX = 100
-REASON_CHARACTERS_MAX = 500
 # A note is larger than all else in an event. So many at once keep a full segment under 1 MiB.
 ADJUSTMENTS_IN_FLIGHT_MAX = 64
 
@@ -42,8 +41,7 @@ class Adjustments:
         """The event for a request that passes all checks. max_delta is for callers, not here."""
         namespace = strategy.namespace
         check_rolled_up(namespace, "keeps no history to adjust")
-        _check_note("author", author, AUTHOR_CHARACTERS_MAX)
-        _check_note("reason", reason, REASON_CHARACTERS_MAX)
+        check_note(author=author, reason=reason)
         if abs(delta) > MAX_DELTA_LIMIT:
             raise InvalidRequest(
                 "DELTA_TOO_LARGE", "delta", f"delta {delta} is beyond {MAX_DELTA_LIMIT}: split it"
@@ -78,13 +76,3 @@ class Adjustments:
             problem=outcome.message if isinstance(outcome, TallyError) else None,
         )
         return outcome
-
-
-def _check_note(field: str, text: str, characters_max: int) -> None:
-    if not text.strip() or len(text) > characters_max:
-        raise InvalidRequest(
-            "NOTE_MALFORMED",
-            field,
-            f"{field} must have 1 to {characters_max} characters: who corrects a count, and why, "
-            "stays in its history",
-        )

@@ -10,7 +10,7 @@ import grpc
 from counter.errors import InvalidRequest, NamespaceUnknown, TallyError
 from counter.events import Event
 from counter.rpc.server import answering_errors
-from counter.rpc.status import duration_of
+from counter.rpc.values import duration_of
 from counter.settings import BATCH_ITEMS_MAX
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc

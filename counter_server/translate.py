@@ -11,7 +11,8 @@ from counter.events import Event
 from counter.history import Adjustment
 from counter.metrics import ITEM_ERRORS
 from counter.namespaces import Strategy
-from counter.rpc.status import code_of, duration_of, split_ns
+from counter.rpc.status import code_of
+from counter.rpc.values import SECONDS_MAX, clamped, duration_of, timestamp, timestamp_ns
 from counter.v1 import counter_service_pb2 as pb
 from counter_server.admission import RawAdd, RawToken
 from counter_server.count_history import CountHistory
@@ -19,10 +20,6 @@ from counter_server.late import TokenStatus
 from counter_server.listing import Page
 from counter_server.ranking import Ranking
 from counter_server.strategies.strategy import Freshness, Outcome, Source, Value
-
-# Times that fit in 64 bits of nanoseconds: 1970 to 2262.
-_SECONDS_MAX = 2**63 // NS_PER_S
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 _STRATEGIES = {
     Strategy.BEST_EFFORT: pb.STRATEGY_BEST_EFFORT,
@@ -56,7 +53,7 @@ def raw_token(message: pb.IdempotencyToken) -> RawToken:
             f"{field} is missing: send the time at which you made the token, the same with every "
             "retry",
         )
-    time_ns = _timestamp_ns(message.generation_time, "TOKEN_MALFORMED", field)
+    time_ns = timestamp_ns(message.generation_time, "TOKEN_MALFORMED", field)
     return message.token, time_ns, message.region
 
 
@@ -71,7 +68,7 @@ def raw_adds(items: Iterable[pb.AddCountItem]) -> tuple[list[RawAdd], set[int]]:
         message = item.idempotency_token
         stamp = message.generation_time
         seconds, nanos = stamp.seconds, stamp.nanos
-        if 0 < seconds < _SECONDS_MAX and 0 <= nanos < NS_PER_S:
+        if 0 < seconds < SECONDS_MAX and 0 <= nanos < NS_PER_S:
             time_ns = seconds * NS_PER_S + nanos
             adds.append((item.counter_name, item.delta, message.token, time_ns, message.region))
         elif not item.HasField("idempotency_token"):
@@ -107,12 +104,12 @@ def freshness(request: pb.GetCountRequest | pb.BatchGetCountRequest) -> Freshnes
             )
     at_least_ns = None
     if has_at_least:
-        at_least_ns = _timestamp_ns(request.at_least, "FRESHNESS_MALFORMED", "at_least")
+        at_least_ns = timestamp_ns(request.at_least, "FRESHNESS_MALFORMED", "at_least")
     return Freshness(max_staleness_ns=max_staleness_ns, at_least_ns=at_least_ns)
 
 
 def value_message(value: Value, strategy: Strategy) -> pb.CountValue:
-    count, saturated = _clamped(value.count)
+    count, saturated = clamped(value.count)
     message = pb.CountValue(
         count=count,
         epoch=value.epoch,
@@ -140,8 +137,8 @@ def history_message(history: CountHistory) -> pb.GetCountHistoryResponse:
         adjustments=[_adjustment_message(each) for each in history.adjustments],
     )
     for point in history.points:
-        delta, delta_saturated = _clamped(point.delta)
-        count, count_saturated = _clamped(point.count)
+        delta, delta_saturated = clamped(point.delta)
+        count, count_saturated = clamped(point.count)
         response.points.add(
             start=timestamp(point.start_ns),
             delta=delta,
@@ -170,7 +167,7 @@ def ranking_message(ranking: Ranking, strategy: Strategy) -> pb.TopCountersRespo
             pb.RankedCounter(
                 counter_name=each.counter,
                 value=value_message(each.value, strategy),
-                growth=_clamped(each.growth)[0],
+                growth=clamped(each.growth)[0],
             )
             for each in ranking.counters
         ],
@@ -195,7 +192,7 @@ def _adjustment_message(adjustment: Adjustment) -> pb.Adjustment:
 
 def time_ns(stamp: Timestamp, field: str, *, latest_ns: int) -> int:
     """A past time. Callers' clocks may be a little ahead: `latest_ns` allows for that."""
-    read_ns = _timestamp_ns(stamp, "TIME_MALFORMED", field)
+    read_ns = timestamp_ns(stamp, "TIME_MALFORMED", field)
     if read_ns > latest_ns:
         ahead_s = (read_ns - latest_ns) / NS_PER_S
         raise InvalidRequest(
@@ -210,7 +207,7 @@ def time_ns(stamp: Timestamp, field: str, *, latest_ns: int) -> int:
 def duration_ns(duration: Duration, reason: str, field: str) -> int:
     """A length of time, longer than 0."""
     read_ns = duration.seconds * NS_PER_S + duration.nanos
-    if not 0 < read_ns < _SECONDS_MAX * NS_PER_S or abs(duration.nanos) >= NS_PER_S:
+    if not 0 < read_ns < SECONDS_MAX * NS_PER_S or abs(duration.nanos) >= NS_PER_S:
         raise InvalidRequest(reason, field, f"{field} must be longer than 0")
     return read_ns
 
@@ -221,11 +218,6 @@ def step_ms(duration: Duration) -> int:
     if step_ns % NS_PER_MS:
         raise InvalidRequest("STEP_NOT_KEPT", "step", "step must be of whole milliseconds")
     return step_ns // NS_PER_MS
-
-
-def timestamp(time_ns: int) -> Timestamp:
-    seconds, nanos = split_ns(time_ns)
-    return Timestamp(seconds=seconds, nanos=nanos)
 
 
 def add_outcomes(
@@ -252,17 +244,3 @@ def add_outcomes(
             message.duplicate = True
     for position, event in made.items():
         into.outcomes[position].idempotency_token.CopyFrom(token_message(event))
-
-
-def _clamped(number: int) -> tuple[int, bool]:
-    """The number as it fits in an int64, and whether that changed it."""
-    if _INT64_MIN <= number <= _INT64_MAX:
-        return number, False
-    return (_INT64_MAX if number > 0 else _INT64_MIN), True
-
-
-def _timestamp_ns(stamp: Timestamp, reason: str, field: str) -> int:
-    seconds, nanos = stamp.seconds, stamp.nanos
-    if not (0 <= seconds < _SECONDS_MAX and 0 <= nanos < NS_PER_S):
-        raise InvalidRequest(reason, field, f"{field} must be a time between 1970 and 2262")
-    return seconds * NS_PER_S + nanos

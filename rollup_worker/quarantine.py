@@ -18,13 +18,12 @@ from counter.errors import (
     SegmentUnknown,
     StoreDamaged,
 )
+from counter.notes import check_note
 from counter.rollups import SetAside
 from counter.segments import SegmentRef, decode
 from counter.storage.ports import FOREVER, EventLog, Ledger
 from counter.windows import Layout
 
-AUTHOR_CHARACTERS_MAX = 100
-REASON_CHARACTERS_MAX = 500
 _WINDOWS_PER_LOOK = 256
 _SEGMENT_ID = re.compile(r"[0-9a-f]{32}", re.IGNORECASE)
 
@@ -46,8 +45,7 @@ class Quarantine:
                 "segment_id",
                 "segment_id must be 32 hexadecimal digits, as the status of the shard says it",
             )
-        _check_note(author, "author", AUTHOR_CHARACTERS_MAX)
-        _check_note(reason, "reason", REASON_CHARACTERS_MAX)
+        check_note(author=author, reason=reason)
         ref = await self._find(bytes.fromhex(segment_id))
         await self._check_unreadable(ref)
         decision = SetAside(ref, author, reason, self._clock.now_ns())
@@ -117,11 +115,4 @@ class Quarantine:
         raise SegmentReadable(
             f"{named} can be read, and its events count: only a segment that cannot be read may "
             "be set aside"
-        )
-
-
-def _check_note(text: str, field: str, characters_max: int) -> None:
-    if not text.strip() or len(text) > characters_max:
-        raise InvalidRequest(
-            "NOTE_MALFORMED", field, f"{field} must have 1 to {characters_max} characters"
         )

@@ -4,7 +4,7 @@ from typing import Any
 
 from counter.clock import NS_PER_MS, NS_PER_S, Clock
 from counter.rpc.server import answering_errors
-from counter.rpc.status import duration_of
+from counter.rpc.values import duration_of, set_stamp, timestamp_ns
 from counter.settings import Platform
 from counter.storage.ports import Ledger
 from counter.v1 import rollup_service_pb2 as pb
@@ -92,7 +92,7 @@ class RollupService(pb_grpc.RollupServiceServicer):
         translate.check_name(request.counter_name, "counter_name")
         base_time_ns = None
         if request.HasField("base_time"):
-            base_time_ns = translate.timestamp_ns(request.base_time, "base_time")
+            base_time_ns = timestamp_ns(request.base_time, "TIME_MALFORMED", "base_time")
         audit = await self._audit.counter(request.namespace, request.counter_name, base_time_ns)
         return translate.counter_audit_message(audit, self._layout)
 
@@ -110,7 +110,7 @@ class RollupService(pb_grpc.RollupServiceServicer):
     ) -> pb.QuarantineSegmentResponse:
         ref = await self._quarantine.set_aside(request.segment_id, request.author, request.reason)
         response = pb.QuarantineSegmentResponse(shard=ref.shard, events=ref.event_count)
-        translate.set_stamp(response.window, self._layout.start_ns(ref.window))
+        set_stamp(response.window, self._layout.start_ns(ref.window))
         return response
 
     def _stamp(self, stamp: Any, window: int) -> None:

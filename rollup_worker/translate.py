@@ -2,22 +2,16 @@
 
 from typing import Literal
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
-from counter.clock import NS_PER_S
 from counter.errors import InvalidRequest
 from counter.events import Event
 from counter.rollups import SetAside
+from counter.rpc.values import clamped, set_stamp, timestamp_ns
 from counter.settings import COUNTER_NAME_BYTES_MAX
 from counter.v1 import counter_service_pb2 as counter_pb
 from counter.v1 import rollup_service_pb2 as pb
 from counter.windows import Layout
 from rollup_worker.audit.audit import CounterAudit, WindowAudit
 from rollup_worker.audit.values import BaseKind, Difference, DifferenceKind
-
-# Times that fit in 64 bits of nanoseconds: 1970 to 2262.
-_SECONDS_MAX = 2**63 // NS_PER_S
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 _BASES = {
     BaseKind.START: pb.AuditBase.KIND_START,
@@ -42,40 +36,24 @@ def check_name(name: str, field: str) -> None:
         )
 
 
-def timestamp_ns(stamp: Timestamp, field: str) -> int:
-    if not (0 <= stamp.seconds < _SECONDS_MAX and 0 <= stamp.nanos < NS_PER_S):
-        raise InvalidRequest(
-            "TIME_MALFORMED", field, f"{field} must be a time between 1970 and 2262"
-        )
-    return stamp.seconds * NS_PER_S + stamp.nanos
-
-
 def required_timestamp_ns(request: pb.AuditWindowRequest, field: Literal["time"]) -> int:
     if not request.HasField(field):
         raise InvalidRequest("TIME_MALFORMED", field, f"{field} is missing: any in the window")
-    return timestamp_ns(getattr(request, field), field)
-
-
-def set_stamp(stamp: Timestamp, time_ns: int) -> None:
-    stamp.seconds, stamp.nanos = divmod(time_ns, NS_PER_S)
-
-
-def clamped(count: int) -> int:
-    return max(_INT64_MIN, min(_INT64_MAX, count))
+    return timestamp_ns(getattr(request, field), "TIME_MALFORMED", field)
 
 
 def counter_audit_message(audit: CounterAudit, layout: Layout) -> pb.AuditCounterResponse:
     message = pb.AuditCounterResponse(
         result=_result(audit.is_different),
-        expected_count=clamped(audit.expected.count),
-        actual_count=clamped(audit.actual.count),
+        expected_count=clamped(audit.expected.count)[0],
+        actual_count=clamped(audit.actual.count)[0],
         events=audit.events,
         differences=[_difference(each, layout) for each in audit.differences],
     )
     set_stamp(message.audited_through, layout.complete_through_ns(audit.audited_through))
     if audit.base is not None:
         message.base.kind = _BASES[audit.base.kind]
-        message.base.count = clamped(audit.base.state.count)
+        message.base.count = clamped(audit.base.state.count)[0]
         set_stamp(message.base.time, layout.complete_through_ns(audit.base.through_window))
     message.adjustments.extend(map(_adjustment, audit.adjustments))
     message.pending_adjustments.extend(map(_adjustment, audit.pending_adjustments))
@@ -85,7 +63,9 @@ def counter_audit_message(audit: CounterAudit, layout: Layout) -> pb.AuditCounte
 def _adjustment(event: Event) -> counter_pb.Adjustment:
     assert event.note is not None
     author, reason = event.note
-    message = counter_pb.Adjustment(delta=clamped(event.delta or 0), author=author, reason=reason)
+    message = counter_pb.Adjustment(
+        delta=clamped(event.delta or 0)[0], author=author, reason=reason
+    )
     set_stamp(message.time, event.time_ns)
     return message
 
@@ -113,8 +93,8 @@ def window_audit_message(audit: WindowAudit, layout: Layout) -> pb.AuditWindowRe
 def _difference(difference: Difference, layout: Layout) -> pb.AuditDifference:
     message = pb.AuditDifference(
         kind=_DIFFERENCES[difference.kind],
-        expected=clamped(difference.expected),
-        actual=clamped(difference.actual),
+        expected=clamped(difference.expected)[0],
+        actual=clamped(difference.actual)[0],
         message=difference.message,
     )
     set_stamp(getattr(message, "from"), layout.start_ns(difference.from_window))

@@ -1,10 +1,10 @@
 """The one table from errors to gRPC statuses, and the rich details that go with them."""
 
-from google.protobuf import any_pb2, duration_pb2
+from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from counter import errors
-from counter.clock import NS_PER_MS, NS_PER_S
+from counter.rpc.values import duration_of
 
 DOMAIN = "counter.v1"
 
@@ -40,16 +40,6 @@ def status_of(error: errors.TallyError) -> status_pb2.Status:
         delay = error_details_pb2.RetryInfo(retry_delay=duration_of(error.retry_after_ms))
         status.details.append(_packed(delay))
     return status
-
-
-def duration_of(milliseconds: int) -> duration_pb2.Duration:
-    seconds, rest = divmod(milliseconds, 1_000)
-    return duration_pb2.Duration(seconds=seconds, nanos=rest * NS_PER_MS)
-
-
-def split_ns(time_ns: int) -> tuple[int, int]:
-    """Seconds and nanoseconds, as protobuf's Timestamp and Duration have them."""
-    return divmod(time_ns, NS_PER_S)
 
 
 def _packed(
