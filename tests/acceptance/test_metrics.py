@@ -16,7 +16,14 @@ from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import namespace_service_pb2 as namespaces_pb
 from counter.v1 import rollup_service_pb2 as rollups_pb
 from tests.calls import Calls, eventually, fresh_counter, refusal, token
-from tests.processes import FAST, TallyProcess, free_port, run_tally, write_namespaces
+from tests.processes import (
+    FAST,
+    NAMESPACES,
+    TallyProcess,
+    free_port,
+    run_tally,
+    write_namespaces,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 DOCUMENTED = dict(re.findall(r"^\| `(tally_\w+)` \| \w+ \| .*?\| (.+) \|$", PAGE, re.MULTILINE))
@@ -249,7 +256,7 @@ def test_a_mistake_in_the_namespaces_shows_until_it_is_corrected(watched: Watche
     assert watched.scrape().total("tally_namespace_mistakes") == 0
     version = watched.scrape().total("tally_namespaces_version")
     assert version >= 1
-    assert watched.scrape().total("tally_namespaces") == 4
+    assert watched.scrape().total("tally_namespaces") == len(NAMESPACES)
     file = watched.process.namespaces / "plays.yaml"
     good = file.read_text()
 

@@ -172,3 +172,29 @@ def test_a_token_made_by_the_server_is_returned_and_can_be_settled(calls: Calls)
     assert made.token
     assert made.HasField("generation_time")
     assert calls.folded_status("plays", counter, made) == pb.TOKEN_STATUS_APPLIED
+
+
+def test_a_rolling_window_counts_what_is_recent_and_falls_back_to_0_by_itself(
+    calls: Calls,
+) -> None:
+    """Of 10 s, in windows of 200 ms."""
+    counter = fresh_counter()
+    last = token()
+    began_s = time.monotonic()
+    for expected in range(1, 6):
+        last = token()
+        calls.add("recent", counter, 1, last)
+        assert calls.get("recent", counter).count == expected
+    value = calls.get("recent", counter)
+    assert value.strategy == pb.STRATEGY_ROLLING_WINDOW
+    length_s = time.time() - value.window_start.ToNanoseconds() / NS_PER_S
+    assert length_s >= 9.5
+    assert 9.5 <= 5 / value.rate_per_s <= 10.5
+    assert calls.folded_status("recent", counter, last) == pb.TOKEN_STATUS_APPLIED
+    assert time.monotonic() - began_s > 10 or calls.get("recent", counter).count == 5
+    eventually(lambda: calls.get("recent", counter).count, lambda count: count == 0)
+    assert time.monotonic() - began_s >= 9.5
+    # The count of all time goes on being kept.
+    request = pb.GetCountAtRequest(namespace="recent", counter_name=counter)
+    request.time.FromNanoseconds(time.time_ns())
+    assert calls.counters.GetCountAt(request, timeout=10).value.count == 5
