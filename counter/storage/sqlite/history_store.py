@@ -112,4 +112,4 @@ class SqliteHistoryStore:
 
 def _row(columns: tuple[Any, ...]) -> HistoryRow:
     step, until_step, *state = columns
-    return HistoryRow(step, until_step, from_columns(*state))
+    return HistoryRow(step, until_step, from_columns(tuple(state)))

@@ -42,7 +42,7 @@ class SqliteRollupStore:
             statement = f"WITH wanted(namespace_id, bucket, counter) AS ({wanted})" + _READ
             parameters = [each for key in chunk for each in key]
             for row in self._database.read(statement, [*parameters, self._region]):
-                found[row[:3]] = from_columns(*row[3:])
+                found[row[:3]] = from_columns(row[3:])
         return [found.get(key) for key in keys]
 
     async def write(self, rows: Sequence[RollupRow]) -> None:
@@ -53,11 +53,13 @@ class SqliteRollupStore:
     ) -> list[tuple[str, Rollup]]:
         first, end = name_range(prefix, after)
         rows = self._database.read(_PAGE, (namespace_id, bucket, first, end, self._region, limit))
-        return [(row[0], from_columns(*row[1:])) for row in rows]
+        return [(row[0], from_columns(row[1:])) for row in rows]
 
     def write_in(self, connection: sqlite3.Connection, rows: Sequence[RollupRow]) -> None:
+        region = self._region
         for chunk in chunks(rows):
             parameters: list[object] = []
-            for key, rollup in chunk:
-                parameters += (*key, self._region, *to_columns(rollup))
+            for (namespace_id, bucket, counter), rollup in chunk:
+                parameters += (namespace_id, bucket, counter, region)
+                parameters += to_columns(rollup)
             connection.execute(_INSERT + values(len(chunk), _ROW) + _MERGE, parameters)

@@ -1,6 +1,9 @@
-"""A rollup as columns: those of the tables rollups and history."""
+"""A rollup as columns: those of the tables rollups and history, in the order of its fields."""
+
+from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from counter.errors import StoreDamaged
 from counter.rollups import Recent, Rollup
@@ -23,28 +26,33 @@ _decoder = msgspec.msgpack.Decoder(_Packed)
 
 
 def to_columns(rollup: Rollup) -> tuple[_Wide | bytes | None, ...]:
+    columns = astuple(rollup)
+    if (
+        rollup.recent is None
+        and _INT64_MIN <= rollup.count <= _INT64_MAX
+        and _INT64_MIN <= rollup.total <= _INT64_MAX
+    ):
+        return columns  # nearly always: the fields are the columns
+    count, epoch, cleared_at_ns, through_window, total, changed_window, first_window, recent = (
+        columns
+    )
     return (
-        _wide(rollup.count),
-        rollup.epoch,
-        rollup.cleared_at_ns,
-        rollup.through_window,
-        _wide(rollup.total),
-        rollup.changed_window,
-        rollup.first_window,
-        None if rollup.recent is None else _packed(rollup.recent),
+        _wide(count),
+        epoch,
+        cleared_at_ns,
+        through_window,
+        _wide(total),
+        changed_window,
+        first_window,
+        None if recent is None else _packed(recent),
     )
 
 
-def from_columns(
-    count: _Wide,
-    epoch: int,
-    cleared_at_ns: int,
-    through_window: int,
-    total: _Wide,
-    changed_window: int,
-    first_window: int,
-    recent: bytes | None,
-) -> Rollup:
+def from_columns(columns: tuple[Any, ...]) -> Rollup:
+    count, _, _, _, total, _, _, recent = columns
+    if recent is None and type(count) is int and type(total) is int:
+        return Rollup(*columns)
+    _, epoch, cleared_at_ns, through_window, _, changed_window, first_window, _ = columns
     return Rollup(
         int(count),
         epoch,
