@@ -13,6 +13,7 @@ from tests.calls import Calls, Refusal, eventually, refusal_of, token
 from tests.fleet import Fleet
 
 LOG_RETENTION_S = 80
+LAG_BEFORE_S_MAX = 10
 COUNTERS = [f"counter-{number}" for number in range(12)]
 
 
@@ -41,8 +42,9 @@ async def test_writes_are_refused_before_events_could_be_forgotten_unfolded(
                     assert said.retry_after_s > 0
                     refused[at] = refused.get(at, 0) + 1
                 await asyncio.sleep(paused_s + at + 1 - time.monotonic())
-            # Not before a quarter of log_retention; some at first, all in the end.
-            assert min(refused) >= LOG_RETENTION_S / 4
+            # Not before a quarter of log_retention; some at first, all in the end. Folds were
+            # some seconds behind already when the worker was paused.
+            assert min(refused) >= LOG_RETENTION_S / 4 - LAG_BEFORE_S_MAX
             assert min(refused.values()) < len(COUNTERS)
             assert calls.get("plays", COUNTERS[0]).count <= acknowledged[COUNTERS[0]]
             worker.resume()
