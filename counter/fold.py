@@ -26,8 +26,6 @@ from operator import attrgetter
 from counter.events import Event
 from counter.rollups import Recent, Rollup
 
-EventsByCounter = dict[str, list[Event]]
-
 _time_and_token = attrgetter("time_ns", "token")
 
 
