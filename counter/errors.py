@@ -4,6 +4,7 @@
     ├── InvalidRequest            the request itself is wrong; `field` says where
     ├── NotFound
     │   ├── NamespaceUnknown      no such namespace
+    │   ├── VersionUnknown        no such version of the namespaces
     │   └── SegmentUnknown        no such segment waits to be folded
     ├── Refused                   right request, wrong moment or wrong place
     │   ├── TokenExpired          not applied, and never will be: a new token is safe
@@ -11,13 +12,21 @@
     │   ├── Unsupported           the namespace's strategy cannot answer this
     │   ├── HistoryOff            the namespace keeps no history
     │   ├── AuditWithoutBase      too little is kept to compute the counter again
+    │   ├── ChangeImpossible      no live namespace can be changed like this
+    │   ├── DataLossRefused       a change would lose data, and that was not allowed
+    │   ├── ShadowOff             the namespace is in no shadow phase
     │   ├── SegmentReadable       only a segment that cannot be read may be set aside
     │   └── SegmentAgreed         a segment that a fold record names cannot be set aside
     ├── OutOfRange
     │   ├── TokenTooOld           what became of the token is no longer known
     │   ├── TokenFromFuture       the caller's clock is ahead
     │   └── HistoryTooOld         what was then is no longer known
+    ├── Conflict
+    │   └── VersionConflict       another version was applied first: look again, then decide
     ├── Overloaded                a limit is reached; try again later
+    │   ├── AddsLimited           the namespace's limit of adds per second
+    │   ├── ReadsLimited          the namespace's limit of reads per second
+    │   ├── CountersLimited       the namespace has as many counters as it may have
     │   └── FoldLagging           folds are so far behind that retention would be at risk
     ├── Unavailable               the outcome is unknown or the work cannot be done now
     │   ├── StoreUnavailable      the store did not answer or refused
@@ -84,6 +93,9 @@ INVALID_REASONS = frozenset(
         "NOTE_MALFORMED",
         "SEGMENT_MALFORMED",
         "SHARD_UNKNOWN",
+        "NAME_NOT_ALLOWED",
+        "NAMESPACES_INVALID",
+        "VERSION_MALFORMED",
     }
 )
 
@@ -94,6 +106,10 @@ class NotFound(TallyError):
 
 class NamespaceUnknown(NotFound):
     reason = "NAMESPACE_UNKNOWN"
+
+
+class VersionUnknown(NotFound):
+    reason = "VERSION_UNKNOWN"
 
 
 class SegmentUnknown(NotFound):
@@ -124,6 +140,18 @@ class AuditWithoutBase(Refused):
     reason = "AUDIT_WITHOUT_BASE"
 
 
+class ChangeImpossible(Refused):
+    reason = "CHANGE_IMPOSSIBLE"
+
+
+class DataLossRefused(Refused):
+    reason = "DATA_LOSS_NOT_ALLOWED"
+
+
+class ShadowOff(Refused):
+    reason = "SHADOW_OFF"
+
+
 class SegmentReadable(Refused):
     reason = "SEGMENT_READABLE"
 
@@ -148,8 +176,28 @@ class HistoryTooOld(OutOfRange):
     reason = "HISTORY_TOO_OLD"
 
 
+class Conflict(TallyError):
+    pass
+
+
+class VersionConflict(Conflict):
+    reason = "VERSION_CONFLICT"
+
+
 class Overloaded(TallyError):
     reason = "OVERLOADED"
+
+
+class AddsLimited(Overloaded):
+    reason = "ADDS_LIMITED"
+
+
+class ReadsLimited(Overloaded):
+    reason = "READS_LIMITED"
+
+
+class CountersLimited(Overloaded):
+    reason = "COUNTERS_LIMITED"
 
 
 class FoldLagging(Overloaded):

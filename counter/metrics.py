@@ -24,9 +24,13 @@ RPCS = {
     "CounterService": (
         *("AddCount", "AddAndGetCount", "GetCount", "ClearCount", "BatchAddCount"),
         *("BatchGetCount", "StreamAddCount", "GetTokenStatus", "GetCountAt", "GetCountHistory"),
-        *("ListCounters", "TopCounters", "AdjustCount"),
+        *("ListCounters", "TopCounters", "AdjustCount", "CompareShadow"),
     ),
-    "NamespaceService": ("ListNamespaces", "GetNamespace", "ValidateNamespaces"),
+    "NamespaceService": (
+        *("ListNamespaces", "GetNamespace", "ValidateNamespaces", "PlanNamespaces"),
+        *("ApplyNamespaces", "RollbackNamespaces", "CutoverNamespace", "ListVersions"),
+        *("WatchNamespaces", "ListProcesses"),
+    ),
     "RollupService": ("GetRollupStatus", "AuditCounter", "AuditWindow", "QuarantineSegment"),
 }
 CODES = (

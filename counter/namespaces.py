@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from hashlib import sha256
 from types import MappingProxyType
 
 import msgspec
@@ -28,6 +29,11 @@ ROLLING_WINDOW_MS_MIN = 10_000
 ROLLING_WINDOW_MS_MAX = 3_600_000
 # Their deltas are in each rollup row, which every fold of the counter writes anew.
 RECENT_WINDOWS_MAX = 720
+LIMIT_PER_S_MAX = 100_000_000
+LIMIT_COUNTERS_MAX = 1_000_000_000
+LIMIT_NAMES_CHARACTERS_MAX = 200
+# Deleted namespaces that are remembered, the last ones: a rollback brings them back.
+RETIRED_MAX = 1_000
 
 
 class Strategy(StrEnum):
@@ -54,6 +60,23 @@ class HistoryStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What callers of a namespace may do at most; None: as much as the platform takes."""
+
+    # Of the whole fleet. Each server allows its share.
+    adds_per_s: int | None = None
+    reads_per_s: int | None = None
+    # Adds to further counters are refused.
+    counters: int | None = None
+    batch_items: int | None = None
+    # A regular expression (RE2) that the whole name of a counter must match.
+    names: str | None = None
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Definition:
     """A namespace as an admin writes it."""
 
@@ -71,6 +94,9 @@ class Definition:
     history: tuple[HistoryStep, ...] = ()
     # rolling_window only: how far back hits count.
     rolling_window_ms: int | None = None
+    limits: Limits = NO_LIMITS
+    # best_effort only: adds are written for this strategy too, to be compared before a change.
+    shadow: Strategy | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +113,39 @@ class Namespace(Definition):
         return max(1, self.rolling_window_ms // window_ms)  # 1 or more: see check_windows
 
 
+class Origin(StrEnum):
+    """How a version came to be."""
+
+    FOLDER = "folder"  # a change in the folder that a control plane watches
+    APPLIED = "applied"
+    ROLLED_BACK = "rolled_back"
+    CUT_OVER = "cut_over"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class About:
+    """Who made a version and why, and what it did to the one before."""
+
+    origin: Origin = Origin.FOLDER
+    author: str = ""
+    reason: str = ""
+    restores: int = 0  # rolled_back only: the version whose namespaces it has again
+    created: int = 0  # namespaces; those that a rollback brings back are among them
+    changed: int = 0
+    deleted: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VersionInfo:
+    """A version without its namespaces, for lists."""
+
+    version: int
+    applied_at_ns: int
+    content_hash: str
+    namespaces: int  # how many
+    about: About = About()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """All namespaces of one version. Valid as a whole, swapped as a whole (I10)."""
@@ -95,12 +154,45 @@ class Snapshot:
     applied_at_ns: int
     next_id: int  # higher than every id ever given
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    # Deleted, the last one last. Nobody can call them, but their events that are not folded yet
+    # still are: an add was acknowledged, and a rollback may bring the namespace back.
+    retired: tuple[Namespace, ...] = ()
+    about: About = About()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "namespaces", MappingProxyType(dict(self.namespaces)))
-        object.__setattr__(self, "by_id", {each.id: each for each in self.namespaces.values()})
+        known = (*self.retired, *self.namespaces.values())
+        object.__setattr__(self, "by_id", {each.id: each for each in known})
 
+    # The retired ones too.
     by_id: Mapping[int, Namespace] = field(init=False, repr=False, compare=False)
+
+    @property
+    def definitions(self) -> list[Definition]:
+        return [definition_of(each) for each in self.namespaces.values()]
+
+    @property
+    def info(self) -> VersionInfo:
+        return VersionInfo(
+            version=self.version,
+            applied_at_ns=self.applied_at_ns,
+            content_hash=content_hash(self.namespaces.values()),
+            namespaces=len(self.namespaces),
+            about=self.about,
+        )
+
+
+def definition_of(namespace: Namespace) -> Definition:
+    return Definition(**{each.name: getattr(namespace, each.name) for each in fields(Definition)})
+
+
+def content_hash(definitions: Iterable[Definition]) -> str:
+    """Equal for equal definitions, whatever their order and their ids."""
+    plain = [
+        {each.name: getattr(definition, each.name) for each in fields(Definition)}
+        for definition in sorted(definitions, key=lambda each: each.name)
+    ]
+    return sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
 
 
 def check_windows(snapshot: Snapshot, window_ms: int) -> None:
@@ -127,18 +219,27 @@ EMPTY = Snapshot(version=0, applied_at_ns=0, next_id=1)
 
 
 def next_snapshot(
-    current: Snapshot, definitions: Iterable[Definition], *, applied_at_ns: int
+    current: Snapshot,
+    definitions: Iterable[Definition],
+    *,
+    applied_at_ns: int,
+    about: About = About(),
+    ids: Mapping[str, int] = MappingProxyType({}),
 ) -> Snapshot:
     """The snapshot that follows `current`; `current` itself if nothing changed.
 
     A name that is still there keeps its id; a new one, also one that was there before, gets a new
-    id and so starts at 0.
+    id and so starts at 0. `ids` are those that names had in an earlier version: they get them
+    again, and with them their counts, as long as they are live or retired.
     """
     next_id = current.next_id
     namespaces: dict[str, Namespace] = {}
     for definition in sorted(definitions, key=lambda each: each.name):
         known = current.namespaces.get(definition.name)
+        earlier = current.by_id.get(ids.get(definition.name, 0))
         values = {each.name: getattr(definition, each.name) for each in fields(Definition)}
+        if earlier is not None and earlier.name == definition.name:
+            known = earlier
         if known is None:
             namespaces[definition.name] = Namespace(**values, id=next_id)
             next_id += 1
@@ -146,11 +247,22 @@ def next_snapshot(
             namespaces[definition.name] = replace(known, **values)
     if namespaces == dict(current.namespaces):
         return current
+    before = {each.id: each for each in current.namespaces.values()}
+    after = {each.id: each for each in namespaces.values()}
+    deleted = [each for each in before.values() if each.id not in after]
+    retired = [each for each in current.retired if each.id not in after] + deleted
     return Snapshot(
         version=current.version + 1,
         applied_at_ns=applied_at_ns,
         next_id=next_id,
         namespaces=namespaces,
+        retired=tuple(retired[-RETIRED_MAX:]),
+        about=replace(
+            about,
+            created=len(after.keys() - before.keys()),
+            changed=sum(after[each] != before[each] for each in after.keys() & before.keys()),
+            deleted=len(deleted),
+        ),
     )
 
 
@@ -159,6 +271,8 @@ class _Stored(msgspec.Struct):
     applied_at_ns: int
     next_id: int
     namespaces: list[Namespace]
+    retired: list[Namespace] = []
+    about: About = About()
 
 
 def snapshot_to_json(snapshot: Snapshot) -> bytes:
@@ -168,6 +282,8 @@ def snapshot_to_json(snapshot: Snapshot) -> bytes:
             snapshot.applied_at_ns,
             snapshot.next_id,
             list(snapshot.namespaces.values()),
+            list(snapshot.retired),
+            snapshot.about,
         )
     )
 
@@ -179,4 +295,6 @@ def snapshot_from_json(body: bytes) -> Snapshot:
         applied_at_ns=stored.applied_at_ns,
         next_id=stored.next_id,
         namespaces={each.name: each for each in stored.namespaces},
+        retired=tuple(stored.retired),
+        about=stored.about,
     )

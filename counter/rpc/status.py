@@ -14,6 +14,7 @@ _CODES: tuple[tuple[type[errors.TallyError], int], ...] = (
     (errors.NotFound, code_pb2.NOT_FOUND),
     (errors.Refused, code_pb2.FAILED_PRECONDITION),
     (errors.OutOfRange, code_pb2.OUT_OF_RANGE),
+    (errors.Conflict, code_pb2.ABORTED),
     (errors.Overloaded, code_pb2.RESOURCE_EXHAUSTED),
     (errors.Unavailable, code_pb2.UNAVAILABLE),
     (errors.StoreDamaged, code_pb2.DATA_LOSS),

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from counter.errors import TallyError
 from counter.history import Adjustment, HistoryRow
-from counter.namespaces import Snapshot
+from counter.namespaces import Snapshot, VersionInfo
 from counter.rollups import CachedCount, FoldRecord, Rollup, RollupKey, SetAside
 from counter.segments import Segment, SegmentRef
 from counter.windows import Layout
@@ -261,9 +261,17 @@ class NamespaceStore(Protocol):
         """Adds the version after the latest; False if that version is taken already."""
         ...
 
+    async def versions(self, *, before: int | None, limit: int) -> list[VersionInfo]:
+        """The latest versions, or those before `before`, newest first, at most `limit`."""
+        ...
+
 
 class Membership(Protocol):
-    """Which workers are alive. It spreads work and decides nothing: overlap is safe."""
+    """Which members of a group are alive. It spreads work and decides nothing: overlap is safe.
+
+    The groups are the workers, which spread the shards, and all processes of the fleet, which say
+    what they run (see `counter.presence`).
+    """
 
     async def beat(self, member: str, report: bytes, *, ttl_s: int) -> None:
         """Says that the member is alive, and how it is: a report for the others to read.

@@ -1163,3 +1163,83 @@ class AdjustCountResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AdjustCountResponse: _TypeAlias = AdjustCountResponse  # noqa: Y015
+
+@_typing.final
+class CompareShadowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    prefix: _builtins.str
+    page_size: _builtins.int
+    """0: 100. At most 1,000."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        prefix: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "page_size", b"page_size", "page_token", b"page_token", "prefix", b"prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompareShadowRequest: _TypeAlias = CompareShadowRequest  # noqa: Y015
+
+@_typing.final
+class CompareShadowResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty: there are no more."""
+    @_builtins.property
+    def counters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShadowCount]: ...
+    def __init__(
+        self,
+        *,
+        counters: _abc.Iterable[Global___ShadowCount] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompareShadowResponse: _TypeAlias = CompareShadowResponse  # noqa: Y015
+
+@_typing.final
+class ShadowCount(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTER_NAME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    SHADOW_COUNT_FIELD_NUMBER: _builtins.int
+    counter_name: _builtins.str
+    count: _builtins.int
+    """What a read answers now."""
+    shadow_count: _builtins.int
+    """What it will answer after the cutover: every add that was acknowledged since the phase began."""
+    def __init__(
+        self,
+        *,
+        counter_name: _builtins.str = ...,
+        count: _builtins.int = ...,
+        shadow_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "counter_name", b"counter_name", "shadow_count", b"shadow_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShadowCount: _TypeAlias = ShadowCount  # noqa: Y015

@@ -104,6 +104,11 @@ class CounterServiceStub:
                 request_serializer=counter_dot_v1_dot_counter__service__pb2.AdjustCountRequest.SerializeToString,
                 response_deserializer=counter_dot_v1_dot_counter__service__pb2.AdjustCountResponse.FromString,
                 _registered_method=True)
+        self.CompareShadow = channel.unary_unary(
+                '/counter.v1.CounterService/CompareShadow',
+                request_serializer=counter_dot_v1_dot_counter__service__pb2.CompareShadowRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_counter__service__pb2.CompareShadowResponse.FromString,
+                _registered_method=True)
 
 
 class CounterServiceServicer:
@@ -205,6 +210,14 @@ class CounterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompareShadow(self, request, context):
+        """During a shadow phase: what the strategy that is read and its shadow have counted, counter by
+        counter. Lists the counters that were added to since the phase began.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CounterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -272,6 +285,11 @@ def add_CounterServiceServicer_to_server(servicer, server):
                     servicer.AdjustCount,
                     request_deserializer=counter_dot_v1_dot_counter__service__pb2.AdjustCountRequest.FromString,
                     response_serializer=counter_dot_v1_dot_counter__service__pb2.AdjustCountResponse.SerializeToString,
+            ),
+            'CompareShadow': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareShadow,
+                    request_deserializer=counter_dot_v1_dot_counter__service__pb2.CompareShadowRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_counter__service__pb2.CompareShadowResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -630,6 +648,33 @@ class CounterService:
             '/counter.v1.CounterService/AdjustCount',
             counter_dot_v1_dot_counter__service__pb2.AdjustCountRequest.SerializeToString,
             counter_dot_v1_dot_counter__service__pb2.AdjustCountResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompareShadow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.CounterService/CompareShadow',
+            counter_dot_v1_dot_counter__service__pb2.CompareShadowRequest.SerializeToString,
+            counter_dot_v1_dot_counter__service__pb2.CompareShadowResponse.FromString,
             options,
             channel_credentials,
             insecure,

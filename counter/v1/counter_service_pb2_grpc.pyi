@@ -64,6 +64,10 @@ class CounterServiceStub:
     """The counters with the highest count or the largest growth."""
     AdjustCount: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.AdjustCountRequest, _counter_service_pb2.AdjustCountResponse]
     """Corrects a count that an audit found wrong. Who did it and why stays in the history."""
+    CompareShadow: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.CompareShadowRequest, _counter_service_pb2.CompareShadowResponse]
+    """During a shadow phase: what the strategy that is read and its shadow have counted, counter by
+    counter. Lists the counters that were added to since the phase began.
+    """
 
 @_typing.type_check_only
 class CounterServiceAsyncStub(CounterServiceStub):
@@ -101,6 +105,10 @@ class CounterServiceAsyncStub(CounterServiceStub):
     """The counters with the highest count or the largest growth."""
     AdjustCount: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.AdjustCountRequest, _counter_service_pb2.AdjustCountResponse]  # type: ignore[assignment]
     """Corrects a count that an audit found wrong. Who did it and why stays in the history."""
+    CompareShadow: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.CompareShadowRequest, _counter_service_pb2.CompareShadowResponse]  # type: ignore[assignment]
+    """During a shadow phase: what the strategy that is read and its shadow have counted, counter by
+    counter. Lists the counters that were added to since the phase began.
+    """
 
 class CounterServiceServicer(metaclass=_abc_1.ABCMeta):
     """CounterService adds to, reads and clears counters.
@@ -213,5 +221,15 @@ class CounterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_counter_service_pb2.AdjustCountResponse, _abc.Awaitable[_counter_service_pb2.AdjustCountResponse]]:
         """Corrects a count that an audit found wrong. Who did it and why stays in the history."""
+
+    @_abc_1.abstractmethod
+    def CompareShadow(
+        self,
+        request: _counter_service_pb2.CompareShadowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_counter_service_pb2.CompareShadowResponse, _abc.Awaitable[_counter_service_pb2.CompareShadowResponse]]:
+        """During a shadow phase: what the strategy that is read and its shadow have counted, counter by
+        counter. Lists the counters that were added to since the phase began.
+        """
 
 def add_CounterServiceServicer_to_server(servicer: CounterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -41,6 +41,35 @@ CARDINALITY_MEDIUM: Cardinality.ValueType  # 2
 CARDINALITY_HIGH: Cardinality.ValueType  # 3
 Global___Cardinality: _TypeAlias = Cardinality  # noqa: Y015
 
+class _Consequence:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConsequenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Consequence.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONSEQUENCE_UNSPECIFIED: _Consequence.ValueType  # 0
+    CONSEQUENCE_HARMLESS: _Consequence.ValueType  # 1
+    """Nobody will notice but those who want the change."""
+    CONSEQUENCE_COSTS: _Consequence.ValueType  # 2
+    """Something becomes slower, shorter or refused for a time or for good, and no data is lost."""
+    CONSEQUENCE_DATA_LOSS: _Consequence.ValueType  # 3
+    """Counts or their history are lost or out of reach: needs allow_data_loss."""
+    CONSEQUENCE_IMPOSSIBLE: _Consequence.ValueType  # 4
+    """Not on a live namespace. The explanation says what is possible instead."""
+
+class Consequence(_Consequence, metaclass=_ConsequenceEnumTypeWrapper): ...
+
+CONSEQUENCE_UNSPECIFIED: Consequence.ValueType  # 0
+CONSEQUENCE_HARMLESS: Consequence.ValueType  # 1
+"""Nobody will notice but those who want the change."""
+CONSEQUENCE_COSTS: Consequence.ValueType  # 2
+"""Something becomes slower, shorter or refused for a time or for good, and no data is lost."""
+CONSEQUENCE_DATA_LOSS: Consequence.ValueType  # 3
+"""Counts or their history are lost or out of reach: needs allow_data_loss."""
+CONSEQUENCE_IMPOSSIBLE: Consequence.ValueType  # 4
+"""Not on a live namespace. The explanation says what is possible instead."""
+Global___Consequence: _TypeAlias = Consequence  # noqa: Y015
+
 @_typing.final
 class Namespace(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -56,6 +85,8 @@ class Namespace(_message.Message):
     DEDUPE_TTL_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
     ROLLING_WINDOW_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    SHADOW_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.int
     """Given at creation and never reused."""
@@ -64,6 +95,8 @@ class Namespace(_message.Message):
     strategy: _counter_service_pb2.Strategy.ValueType
     cardinality: Global___Cardinality.ValueType
     max_delta: _builtins.int
+    shadow: _counter_service_pb2.Strategy.ValueType
+    """Set during a shadow phase: adds are written for this strategy too."""
     @_builtins.property
     def cache(self) -> Global___CacheSettings: ...
     @_builtins.property
@@ -77,6 +110,10 @@ class Namespace(_message.Message):
     @_builtins.property
     def rolling_window(self) -> Global___RollingWindowSettings:
         """Set with strategy rolling_window."""
+
+    @_builtins.property
+    def limits(self) -> Global___NamespaceLimits:
+        """Absent: none."""
 
     def __init__(
         self,
@@ -92,14 +129,70 @@ class Namespace(_message.Message):
         dedupe_ttl: _duration_pb2.Duration | None = ...,
         history: _abc.Iterable[Global___HistoryStep] | None = ...,
         rolling_window: Global___RollingWindowSettings | None = ...,
+        limits: Global___NamespaceLimits | None = ...,
+        shadow: _counter_service_pb2.Strategy.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dedupe_ttl", b"dedupe_ttl", "rolling_window", b"rolling_window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dedupe_ttl", b"dedupe_ttl", "limits", b"limits", "rolling_window", b"rolling_window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "cardinality", b"cardinality", "dedupe_ttl", b"dedupe_ttl", "description", b"description", "history", b"history", "id", b"id", "max_delta", b"max_delta", "name", b"name", "owner", b"owner", "rolling_window", b"rolling_window", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "cardinality", b"cardinality", "dedupe_ttl", b"dedupe_ttl", "description", b"description", "history", b"history", "id", b"id", "limits", b"limits", "max_delta", b"max_delta", "name", b"name", "owner", b"owner", "rolling_window", b"rolling_window", "shadow", b"shadow", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Namespace: _TypeAlias = Namespace  # noqa: Y015
+
+@_typing.final
+class NamespaceLimits(_message.Message):
+    """Each is absent where there is no limit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDS_PER_S_FIELD_NUMBER: _builtins.int
+    READS_PER_S_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    BATCH_ITEMS_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    adds_per_s: _builtins.int
+    """Of the whole fleet."""
+    reads_per_s: _builtins.int
+    counters: _builtins.int
+    batch_items: _builtins.int
+    names: _builtins.str
+    """A regular expression in the syntax of RE2, which a counter's whole name must match."""
+    def __init__(
+        self,
+        *,
+        adds_per_s: _builtins.int | None = ...,
+        reads_per_s: _builtins.int | None = ...,
+        counters: _builtins.int | None = ...,
+        batch_items: _builtins.int | None = ...,
+        names: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_adds_per_s", b"_adds_per_s", "_batch_items", b"_batch_items", "_counters", b"_counters", "_names", b"_names", "_reads_per_s", b"_reads_per_s", "adds_per_s", b"adds_per_s", "batch_items", b"batch_items", "counters", b"counters", "names", b"names", "reads_per_s", b"reads_per_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adds_per_s", b"_adds_per_s", "_batch_items", b"_batch_items", "_counters", b"_counters", "_names", b"_names", "_reads_per_s", b"_reads_per_s", "adds_per_s", b"adds_per_s", "batch_items", b"batch_items", "counters", b"counters", "names", b"names", "reads_per_s", b"reads_per_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__adds_per_s: _TypeAlias = _typing.Literal["adds_per_s"]  # noqa: Y015
+    _WhichOneofArgType__adds_per_s: _TypeAlias = _typing.Literal["_adds_per_s", b"_adds_per_s"]  # noqa: Y015
+    _WhichOneofReturnType__batch_items: _TypeAlias = _typing.Literal["batch_items"]  # noqa: Y015
+    _WhichOneofArgType__batch_items: _TypeAlias = _typing.Literal["_batch_items", b"_batch_items"]  # noqa: Y015
+    _WhichOneofReturnType__counters: _TypeAlias = _typing.Literal["counters"]  # noqa: Y015
+    _WhichOneofArgType__counters: _TypeAlias = _typing.Literal["_counters", b"_counters"]  # noqa: Y015
+    _WhichOneofReturnType__names: _TypeAlias = _typing.Literal["names"]  # noqa: Y015
+    _WhichOneofArgType__names: _TypeAlias = _typing.Literal["_names", b"_names"]  # noqa: Y015
+    _WhichOneofReturnType__reads_per_s: _TypeAlias = _typing.Literal["reads_per_s"]  # noqa: Y015
+    _WhichOneofArgType__reads_per_s: _TypeAlias = _typing.Literal["_reads_per_s", b"_reads_per_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__adds_per_s) -> _WhichOneofReturnType__adds_per_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_items) -> _WhichOneofReturnType__batch_items | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__counters) -> _WhichOneofReturnType__counters | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__names) -> _WhichOneofReturnType__names | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reads_per_s) -> _WhichOneofReturnType__reads_per_s | None: ...
+
+Global___NamespaceLimits: _TypeAlias = NamespaceLimits  # noqa: Y015
 
 @_typing.final
 class HistoryStep(_message.Message):
@@ -173,12 +266,17 @@ Global___CacheSettings: _TypeAlias = CacheSettings  # noqa: Y015
 class ListNamespacesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """0: the live version."""
     def __init__(
         self,
+        *,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -217,15 +315,19 @@ class GetNamespaceRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
+    version: _builtins.int
+    """0: the live version."""
     def __init__(
         self,
         *,
         namespace: _builtins.str = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -355,3 +457,626 @@ class Mistake(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Mistake: _TypeAlias = Mistake  # noqa: Y015
+
+@_typing.final
+class PlanNamespacesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    BASE_VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """... or as in an earlier version. Set one of the two."""
+    base_version: _builtins.int
+    """What it is compared with. 0: the live version."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamespaceFile]:
+        """What is wanted: all namespaces, as files ..."""
+
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[Global___NamespaceFile] | None = ...,
+        version: _builtins.int = ...,
+        base_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "files", b"files", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanNamespacesRequest: _TypeAlias = PlanNamespacesRequest  # noqa: Y015
+
+@_typing.final
+class PlanNamespacesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_VERSION_FIELD_NUMBER: _builtins.int
+    MISTAKES_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    CONSEQUENCE_FIELD_NUMBER: _builtins.int
+    base_version: _builtins.int
+    """What it was compared with: the expected_version of an apply that does just this."""
+    consequence: Global___Consequence.ValueType
+    """The gravest of all changes; unspecified if there are none."""
+    @_builtins.property
+    def mistakes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mistake]:
+        """Of the files. With any of them nothing can be applied, and there are no changes here."""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamespaceChange]:
+        """Empty without mistakes: nothing to do."""
+
+    def __init__(
+        self,
+        *,
+        base_version: _builtins.int = ...,
+        mistakes: _abc.Iterable[Global___Mistake] | None = ...,
+        changes: _abc.Iterable[Global___NamespaceChange] | None = ...,
+        consequence: Global___Consequence.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "changes", b"changes", "consequence", b"consequence", "mistakes", b"mistakes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanNamespacesResponse: _TypeAlias = PlanNamespacesResponse  # noqa: Y015
+
+@_typing.final
+class NamespaceChange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Action:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[NamespaceChange._Action.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ACTION_UNSPECIFIED: NamespaceChange._Action.ValueType  # 0
+        ACTION_CREATE: NamespaceChange._Action.ValueType  # 1
+        ACTION_CHANGE: NamespaceChange._Action.ValueType  # 2
+        ACTION_DELETE: NamespaceChange._Action.ValueType  # 3
+        ACTION_RESTORE: NamespaceChange._Action.ValueType  # 4
+        """By a rollback: deleted since, and now there again with its counts."""
+
+    class Action(_Action, metaclass=_ActionEnumTypeWrapper): ...
+    ACTION_UNSPECIFIED: NamespaceChange.Action.ValueType  # 0
+    ACTION_CREATE: NamespaceChange.Action.ValueType  # 1
+    ACTION_CHANGE: NamespaceChange.Action.ValueType  # 2
+    ACTION_DELETE: NamespaceChange.Action.ValueType  # 3
+    ACTION_RESTORE: NamespaceChange.Action.ValueType  # 4
+    """By a rollback: deleted since, and now there again with its counts."""
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    CONSEQUENCE_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    action: Global___NamespaceChange.Action.ValueType
+    consequence: Global___Consequence.ValueType
+    """The gravest of its fields and of the action itself."""
+    explanation: _builtins.str
+    """Of the action itself; empty for ACTION_CHANGE."""
+    path: _builtins.str
+    """The file; empty if it is deleted or comes from an earlier version."""
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___FieldChange]:
+        """Those that differ; of a new namespace those that are not the default."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        action: Global___NamespaceChange.Action.ValueType = ...,
+        consequence: Global___Consequence.ValueType = ...,
+        explanation: _builtins.str = ...,
+        fields: _abc.Iterable[Global___FieldChange] | None = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "consequence", b"consequence", "explanation", b"explanation", "fields", b"fields", "namespace", b"namespace", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamespaceChange: _TypeAlias = NamespaceChange  # noqa: Y015
+
+@_typing.final
+class FieldChange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    CONSEQUENCE_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """Like `cache.ttl`."""
+    before: _builtins.str
+    """As they would be written in YAML; empty: left out."""
+    after: _builtins.str
+    consequence: Global___Consequence.ValueType
+    explanation: _builtins.str
+    """What comes of it, in a sentence."""
+    hint: _builtins.str
+    """What to do instead, or about it; may be empty."""
+    line: _builtins.int
+    """Where it is in the file, if it is; both count from 1."""
+    column: _builtins.int
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        before: _builtins.str = ...,
+        after: _builtins.str = ...,
+        consequence: Global___Consequence.ValueType = ...,
+        explanation: _builtins.str = ...,
+        hint: _builtins.str = ...,
+        line: _builtins.int = ...,
+        column: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "column", b"column", "consequence", b"consequence", "explanation", b"explanation", "field", b"field", "hint", b"hint", "line", b"line"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FieldChange: _TypeAlias = FieldChange  # noqa: Y015
+
+@_typing.final
+class ApplyNamespacesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ALLOW_DATA_LOSS_FIELD_NUMBER: _builtins.int
+    expected_version: _builtins.int
+    """The live version that the change was planned on; if another one is live by now, nothing changes
+    (ABORTED, VERSION_CONFLICT). 0: there is none yet.
+    """
+    author: _builtins.str
+    """Who changes this, and why: both stay with the version."""
+    reason: _builtins.str
+    allow_data_loss: _builtins.bool
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamespaceFile]:
+        """All namespaces: one that is live and not among them is deleted."""
+
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[Global___NamespaceFile] | None = ...,
+        expected_version: _builtins.int = ...,
+        author: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        allow_data_loss: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_data_loss", b"allow_data_loss", "author", b"author", "expected_version", b"expected_version", "files", b"files", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyNamespacesRequest: _TypeAlias = ApplyNamespacesRequest  # noqa: Y015
+
+@_typing.final
+class ApplyNamespacesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def version(self) -> Global___Version:
+        """The live version now; the expected one if there was nothing to change."""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamespaceChange]: ...
+    def __init__(
+        self,
+        *,
+        version: Global___Version | None = ...,
+        changes: _abc.Iterable[Global___NamespaceChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyNamespacesResponse: _TypeAlias = ApplyNamespacesResponse  # noqa: Y015
+
+@_typing.final
+class RollbackNamespacesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ALLOW_DATA_LOSS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Whose namespaces are wanted again."""
+    expected_version: _builtins.int
+    """As in ApplyNamespaces."""
+    author: _builtins.str
+    reason: _builtins.str
+    allow_data_loss: _builtins.bool
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        expected_version: _builtins.int = ...,
+        author: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        allow_data_loss: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_data_loss", b"allow_data_loss", "author", b"author", "expected_version", b"expected_version", "reason", b"reason", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackNamespacesRequest: _TypeAlias = RollbackNamespacesRequest  # noqa: Y015
+
+@_typing.final
+class RollbackNamespacesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def version(self) -> Global___Version: ...
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamespaceChange]: ...
+    def __init__(
+        self,
+        *,
+        version: Global___Version | None = ...,
+        changes: _abc.Iterable[Global___NamespaceChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackNamespacesResponse: _TypeAlias = RollbackNamespacesResponse  # noqa: Y015
+
+@_typing.final
+class CutoverNamespaceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    expected_version: _builtins.int
+    """As in ApplyNamespaces."""
+    author: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        expected_version: _builtins.int = ...,
+        author: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "expected_version", b"expected_version", "namespace", b"namespace", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CutoverNamespaceRequest: _TypeAlias = CutoverNamespaceRequest  # noqa: Y015
+
+@_typing.final
+class CutoverNamespaceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def version(self) -> Global___Version: ...
+    def __init__(
+        self,
+        *,
+        version: Global___Version | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CutoverNamespaceResponse: _TypeAlias = CutoverNamespaceResponse  # noqa: Y015
+
+@_typing.final
+class Version(_message.Message):
+    """A version without its namespaces."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Origin:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OriginEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Version._Origin.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ORIGIN_UNSPECIFIED: Version._Origin.ValueType  # 0
+        ORIGIN_FOLDER: Version._Origin.ValueType  # 1
+        """A change in the folder that a control plane watches."""
+        ORIGIN_APPLIED: Version._Origin.ValueType  # 2
+        ORIGIN_ROLLED_BACK: Version._Origin.ValueType  # 3
+        ORIGIN_CUT_OVER: Version._Origin.ValueType  # 4
+
+    class Origin(_Origin, metaclass=_OriginEnumTypeWrapper): ...
+    ORIGIN_UNSPECIFIED: Version.Origin.ValueType  # 0
+    ORIGIN_FOLDER: Version.Origin.ValueType  # 1
+    """A change in the folder that a control plane watches."""
+    ORIGIN_APPLIED: Version.Origin.ValueType  # 2
+    ORIGIN_ROLLED_BACK: Version.Origin.ValueType  # 3
+    ORIGIN_CUT_OVER: Version.Origin.ValueType  # 4
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    APPLIED_AT_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    RESTORES_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    origin: Global___Version.Origin.ValueType
+    author: _builtins.str
+    reason: _builtins.str
+    content_hash: _builtins.str
+    """Of all definitions: equal hashes, equal namespaces."""
+    restores: _builtins.int
+    """With ORIGIN_ROLLED_BACK: the version whose namespaces it has again."""
+    namespaces: _builtins.int
+    created: _builtins.int
+    changed: _builtins.int
+    deleted: _builtins.int
+    @_builtins.property
+    def applied_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        applied_at: _timestamp_pb2.Timestamp | None = ...,
+        origin: Global___Version.Origin.ValueType = ...,
+        author: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        content_hash: _builtins.str = ...,
+        restores: _builtins.int = ...,
+        namespaces: _builtins.int = ...,
+        created: _builtins.int = ...,
+        changed: _builtins.int = ...,
+        deleted: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "author", b"author", "changed", b"changed", "content_hash", b"content_hash", "created", b"created", "deleted", b"deleted", "namespaces", b"namespaces", "origin", b"origin", "reason", b"reason", "restores", b"restores", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Version: _TypeAlias = Version  # noqa: Y015
+
+@_typing.final
+class ListVersionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0: 50. At most 500."""
+    before: _builtins.int
+    """Only versions before this one. 0: from the latest on."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        before: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "page_size", b"page_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListVersionsRequest: _TypeAlias = ListVersionsRequest  # noqa: Y015
+
+@_typing.final
+class ListVersionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Version]: ...
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[Global___Version] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListVersionsResponse: _TypeAlias = ListVersionsResponse  # noqa: Y015
+
+@_typing.final
+class WatchNamespacesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_VERSION_FIELD_NUMBER: _builtins.int
+    known_version: _builtins.int
+    """The version that the caller has: nothing is sent until there is a later one."""
+    def __init__(
+        self,
+        *,
+        known_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known_version", b"known_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchNamespacesRequest: _TypeAlias = WatchNamespacesRequest  # noqa: Y015
+
+@_typing.final
+class WatchNamespacesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def version(self) -> Global___Version: ...
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Namespace]:
+        """All of them."""
+
+    def __init__(
+        self,
+        *,
+        version: Global___Version | None = ...,
+        namespaces: _abc.Iterable[Global___Namespace] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespaces", b"namespaces", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchNamespacesResponse: _TypeAlias = WatchNamespacesResponse  # noqa: Y015
+
+@_typing.final
+class ListProcessesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProcessesRequest: _TypeAlias = ListProcessesRequest  # noqa: Y015
+
+@_typing.final
+class ListProcessesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The live version: what all of them should run."""
+    @_builtins.property
+    def processes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Process]: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        processes: _abc.Iterable[Global___Process] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["processes", b"processes", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProcessesResponse: _TypeAlias = ListProcessesResponse  # noqa: Y015
+
+@_typing.final
+class Process(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    REFUSED_VERSION_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
+    process: _builtins.str
+    """Another one after each start."""
+    program: _builtins.str
+    """What it was started as: `server`, `worker`, `control-plane`, or `serve` for all in one."""
+    version: _builtins.int
+    """What it runs. 0: none yet."""
+    refused_version: _builtins.int
+    """A later version that it cannot run; 0: there is none."""
+    problem: _builtins.str
+    """Why it refuses it."""
+    @_builtins.property
+    def traffic(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamespaceTraffic]:
+        """What it took on lately, in the last seconds; of servers only."""
+
+    def __init__(
+        self,
+        *,
+        process: _builtins.str = ...,
+        program: _builtins.str = ...,
+        version: _builtins.int = ...,
+        refused_version: _builtins.int = ...,
+        problem: _builtins.str = ...,
+        traffic: _abc.Iterable[Global___NamespaceTraffic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem", "process", b"process", "program", b"program", "refused_version", b"refused_version", "traffic", b"traffic", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Process: _TypeAlias = Process  # noqa: Y015
+
+@_typing.final
+class NamespaceTraffic(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    ADDS_PER_S_FIELD_NUMBER: _builtins.int
+    READS_PER_S_FIELD_NUMBER: _builtins.int
+    LIMITED_PER_S_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    adds_per_s: _builtins.float
+    reads_per_s: _builtins.float
+    limited_per_s: _builtins.float
+    """Adds and reads that a limit of the namespace refused."""
+    counters: _builtins.int
+    """About how many counters it has; absent where nobody counts them."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        adds_per_s: _builtins.float = ...,
+        reads_per_s: _builtins.float = ...,
+        limited_per_s: _builtins.float = ...,
+        counters: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_counters", b"_counters", "counters", b"counters"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_counters", b"_counters", "adds_per_s", b"adds_per_s", "counters", b"counters", "limited_per_s", b"limited_per_s", "namespace", b"namespace", "reads_per_s", b"reads_per_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__counters: _TypeAlias = _typing.Literal["counters"]  # noqa: Y015
+    _WhichOneofArgType__counters: _TypeAlias = _typing.Literal["_counters", b"_counters"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__counters) -> _WhichOneofReturnType__counters | None: ...
+
+Global___NamespaceTraffic: _TypeAlias = NamespaceTraffic  # noqa: Y015

@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class NamespaceServiceStub:
-    """NamespaceService says which namespaces there are and checks new ones.
+    """NamespaceService says which namespaces there are, what a change would do, and changes them.
+
+    Namespaces change as a whole: a version holds all of them, is immutable, and follows the one before.
     """
 
     def __init__(self, channel):
@@ -50,10 +52,47 @@ class NamespaceServiceStub:
                 request_serializer=counter_dot_v1_dot_namespace__service__pb2.ValidateNamespacesRequest.SerializeToString,
                 response_deserializer=counter_dot_v1_dot_namespace__service__pb2.ValidateNamespacesResponse.FromString,
                 _registered_method=True)
+        self.PlanNamespaces = channel.unary_unary(
+                '/counter.v1.NamespaceService/PlanNamespaces',
+                request_serializer=counter_dot_v1_dot_namespace__service__pb2.PlanNamespacesRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_namespace__service__pb2.PlanNamespacesResponse.FromString,
+                _registered_method=True)
+        self.ApplyNamespaces = channel.unary_unary(
+                '/counter.v1.NamespaceService/ApplyNamespaces',
+                request_serializer=counter_dot_v1_dot_namespace__service__pb2.ApplyNamespacesRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_namespace__service__pb2.ApplyNamespacesResponse.FromString,
+                _registered_method=True)
+        self.RollbackNamespaces = channel.unary_unary(
+                '/counter.v1.NamespaceService/RollbackNamespaces',
+                request_serializer=counter_dot_v1_dot_namespace__service__pb2.RollbackNamespacesRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_namespace__service__pb2.RollbackNamespacesResponse.FromString,
+                _registered_method=True)
+        self.CutoverNamespace = channel.unary_unary(
+                '/counter.v1.NamespaceService/CutoverNamespace',
+                request_serializer=counter_dot_v1_dot_namespace__service__pb2.CutoverNamespaceRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_namespace__service__pb2.CutoverNamespaceResponse.FromString,
+                _registered_method=True)
+        self.ListVersions = channel.unary_unary(
+                '/counter.v1.NamespaceService/ListVersions',
+                request_serializer=counter_dot_v1_dot_namespace__service__pb2.ListVersionsRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_namespace__service__pb2.ListVersionsResponse.FromString,
+                _registered_method=True)
+        self.WatchNamespaces = channel.unary_stream(
+                '/counter.v1.NamespaceService/WatchNamespaces',
+                request_serializer=counter_dot_v1_dot_namespace__service__pb2.WatchNamespacesRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_namespace__service__pb2.WatchNamespacesResponse.FromString,
+                _registered_method=True)
+        self.ListProcesses = channel.unary_unary(
+                '/counter.v1.NamespaceService/ListProcesses',
+                request_serializer=counter_dot_v1_dot_namespace__service__pb2.ListProcessesRequest.SerializeToString,
+                response_deserializer=counter_dot_v1_dot_namespace__service__pb2.ListProcessesResponse.FromString,
+                _registered_method=True)
 
 
 class NamespaceServiceServicer:
-    """NamespaceService says which namespaces there are and checks new ones.
+    """NamespaceService says which namespaces there are, what a change would do, and changes them.
+
+    Namespaces change as a whole: a version holds all of them, is immutable, and follows the one before.
     """
 
     def ListNamespaces(self, request, context):
@@ -70,6 +109,58 @@ class NamespaceServiceServicer:
 
     def ValidateNamespaces(self, request, context):
         """Checks files as they would be loaded, all mistakes of all files at once. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanNamespaces(self, request, context):
+        """What files, or an earlier version, would change, field by field, and what comes of it. Changes
+        nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyNamespaces(self, request, context):
+        """Makes these files the next version, if the live one is still the expected one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RollbackNamespaces(self, request, context):
+        """Makes the next version equal to an earlier one. Namespaces that were deleted since have their
+        counts again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CutoverNamespace(self, request, context):
+        """Ends a shadow phase: from the next version on the namespace has the strategy of its shadow.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListVersions(self, request, context):
+        """Newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchNamespaces(self, request, context):
+        """The live version at once, then each one that follows. A caller that is slow misses versions in
+        between, never the latest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListProcesses(self, request, context):
+        """The live processes of the fleet, and which version each of them runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -93,6 +184,41 @@ def add_NamespaceServiceServicer_to_server(servicer, server):
                     request_deserializer=counter_dot_v1_dot_namespace__service__pb2.ValidateNamespacesRequest.FromString,
                     response_serializer=counter_dot_v1_dot_namespace__service__pb2.ValidateNamespacesResponse.SerializeToString,
             ),
+            'PlanNamespaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanNamespaces,
+                    request_deserializer=counter_dot_v1_dot_namespace__service__pb2.PlanNamespacesRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_namespace__service__pb2.PlanNamespacesResponse.SerializeToString,
+            ),
+            'ApplyNamespaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyNamespaces,
+                    request_deserializer=counter_dot_v1_dot_namespace__service__pb2.ApplyNamespacesRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_namespace__service__pb2.ApplyNamespacesResponse.SerializeToString,
+            ),
+            'RollbackNamespaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollbackNamespaces,
+                    request_deserializer=counter_dot_v1_dot_namespace__service__pb2.RollbackNamespacesRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_namespace__service__pb2.RollbackNamespacesResponse.SerializeToString,
+            ),
+            'CutoverNamespace': grpc.unary_unary_rpc_method_handler(
+                    servicer.CutoverNamespace,
+                    request_deserializer=counter_dot_v1_dot_namespace__service__pb2.CutoverNamespaceRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_namespace__service__pb2.CutoverNamespaceResponse.SerializeToString,
+            ),
+            'ListVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListVersions,
+                    request_deserializer=counter_dot_v1_dot_namespace__service__pb2.ListVersionsRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_namespace__service__pb2.ListVersionsResponse.SerializeToString,
+            ),
+            'WatchNamespaces': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchNamespaces,
+                    request_deserializer=counter_dot_v1_dot_namespace__service__pb2.WatchNamespacesRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_namespace__service__pb2.WatchNamespacesResponse.SerializeToString,
+            ),
+            'ListProcesses': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListProcesses,
+                    request_deserializer=counter_dot_v1_dot_namespace__service__pb2.ListProcessesRequest.FromString,
+                    response_serializer=counter_dot_v1_dot_namespace__service__pb2.ListProcessesResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'counter.v1.NamespaceService', rpc_method_handlers)
@@ -102,7 +228,9 @@ def add_NamespaceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class NamespaceService:
-    """NamespaceService says which namespaces there are and checks new ones.
+    """NamespaceService says which namespaces there are, what a change would do, and changes them.
+
+    Namespaces change as a whole: a version holds all of them, is immutable, and follows the one before.
     """
 
     @staticmethod
@@ -176,6 +304,195 @@ class NamespaceService:
             '/counter.v1.NamespaceService/ValidateNamespaces',
             counter_dot_v1_dot_namespace__service__pb2.ValidateNamespacesRequest.SerializeToString,
             counter_dot_v1_dot_namespace__service__pb2.ValidateNamespacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.NamespaceService/PlanNamespaces',
+            counter_dot_v1_dot_namespace__service__pb2.PlanNamespacesRequest.SerializeToString,
+            counter_dot_v1_dot_namespace__service__pb2.PlanNamespacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.NamespaceService/ApplyNamespaces',
+            counter_dot_v1_dot_namespace__service__pb2.ApplyNamespacesRequest.SerializeToString,
+            counter_dot_v1_dot_namespace__service__pb2.ApplyNamespacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollbackNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.NamespaceService/RollbackNamespaces',
+            counter_dot_v1_dot_namespace__service__pb2.RollbackNamespacesRequest.SerializeToString,
+            counter_dot_v1_dot_namespace__service__pb2.RollbackNamespacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CutoverNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.NamespaceService/CutoverNamespace',
+            counter_dot_v1_dot_namespace__service__pb2.CutoverNamespaceRequest.SerializeToString,
+            counter_dot_v1_dot_namespace__service__pb2.CutoverNamespaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.NamespaceService/ListVersions',
+            counter_dot_v1_dot_namespace__service__pb2.ListVersionsRequest.SerializeToString,
+            counter_dot_v1_dot_namespace__service__pb2.ListVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/counter.v1.NamespaceService/WatchNamespaces',
+            counter_dot_v1_dot_namespace__service__pb2.WatchNamespacesRequest.SerializeToString,
+            counter_dot_v1_dot_namespace__service__pb2.WatchNamespacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListProcesses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counter.v1.NamespaceService/ListProcesses',
+            counter_dot_v1_dot_namespace__service__pb2.ListProcessesRequest.SerializeToString,
+            counter_dot_v1_dot_namespace__service__pb2.ListProcessesResponse.FromString,
             options,
             channel_credentials,
             insecure,

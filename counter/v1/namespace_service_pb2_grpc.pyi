@@ -27,7 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class NamespaceServiceStub:
-    """NamespaceService says which namespaces there are and checks new ones."""
+    """NamespaceService says which namespaces there are, what a change would do, and changes them.
+
+    Namespaces change as a whole: a version holds all of them, is immutable, and follows the one before.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -37,19 +40,65 @@ class NamespaceServiceStub:
     GetNamespace: _grpc.UnaryUnaryMultiCallable[_namespace_service_pb2.GetNamespaceRequest, _namespace_service_pb2.GetNamespaceResponse]
     ValidateNamespaces: _grpc.UnaryUnaryMultiCallable[_namespace_service_pb2.ValidateNamespacesRequest, _namespace_service_pb2.ValidateNamespacesResponse]
     """Checks files as they would be loaded, all mistakes of all files at once. Changes nothing."""
+    PlanNamespaces: _grpc.UnaryUnaryMultiCallable[_namespace_service_pb2.PlanNamespacesRequest, _namespace_service_pb2.PlanNamespacesResponse]
+    """What files, or an earlier version, would change, field by field, and what comes of it. Changes
+    nothing.
+    """
+    ApplyNamespaces: _grpc.UnaryUnaryMultiCallable[_namespace_service_pb2.ApplyNamespacesRequest, _namespace_service_pb2.ApplyNamespacesResponse]
+    """Makes these files the next version, if the live one is still the expected one."""
+    RollbackNamespaces: _grpc.UnaryUnaryMultiCallable[_namespace_service_pb2.RollbackNamespacesRequest, _namespace_service_pb2.RollbackNamespacesResponse]
+    """Makes the next version equal to an earlier one. Namespaces that were deleted since have their
+    counts again.
+    """
+    CutoverNamespace: _grpc.UnaryUnaryMultiCallable[_namespace_service_pb2.CutoverNamespaceRequest, _namespace_service_pb2.CutoverNamespaceResponse]
+    """Ends a shadow phase: from the next version on the namespace has the strategy of its shadow."""
+    ListVersions: _grpc.UnaryUnaryMultiCallable[_namespace_service_pb2.ListVersionsRequest, _namespace_service_pb2.ListVersionsResponse]
+    """Newest first."""
+    WatchNamespaces: _grpc.UnaryStreamMultiCallable[_namespace_service_pb2.WatchNamespacesRequest, _namespace_service_pb2.WatchNamespacesResponse]
+    """The live version at once, then each one that follows. A caller that is slow misses versions in
+    between, never the latest.
+    """
+    ListProcesses: _grpc.UnaryUnaryMultiCallable[_namespace_service_pb2.ListProcessesRequest, _namespace_service_pb2.ListProcessesResponse]
+    """The live processes of the fleet, and which version each of them runs."""
 
 @_typing.type_check_only
 class NamespaceServiceAsyncStub(NamespaceServiceStub):
-    """NamespaceService says which namespaces there are and checks new ones."""
+    """NamespaceService says which namespaces there are, what a change would do, and changes them.
+
+    Namespaces change as a whole: a version holds all of them, is immutable, and follows the one before.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListNamespaces: _aio.UnaryUnaryMultiCallable[_namespace_service_pb2.ListNamespacesRequest, _namespace_service_pb2.ListNamespacesResponse]  # type: ignore[assignment]
     GetNamespace: _aio.UnaryUnaryMultiCallable[_namespace_service_pb2.GetNamespaceRequest, _namespace_service_pb2.GetNamespaceResponse]  # type: ignore[assignment]
     ValidateNamespaces: _aio.UnaryUnaryMultiCallable[_namespace_service_pb2.ValidateNamespacesRequest, _namespace_service_pb2.ValidateNamespacesResponse]  # type: ignore[assignment]
     """Checks files as they would be loaded, all mistakes of all files at once. Changes nothing."""
+    PlanNamespaces: _aio.UnaryUnaryMultiCallable[_namespace_service_pb2.PlanNamespacesRequest, _namespace_service_pb2.PlanNamespacesResponse]  # type: ignore[assignment]
+    """What files, or an earlier version, would change, field by field, and what comes of it. Changes
+    nothing.
+    """
+    ApplyNamespaces: _aio.UnaryUnaryMultiCallable[_namespace_service_pb2.ApplyNamespacesRequest, _namespace_service_pb2.ApplyNamespacesResponse]  # type: ignore[assignment]
+    """Makes these files the next version, if the live one is still the expected one."""
+    RollbackNamespaces: _aio.UnaryUnaryMultiCallable[_namespace_service_pb2.RollbackNamespacesRequest, _namespace_service_pb2.RollbackNamespacesResponse]  # type: ignore[assignment]
+    """Makes the next version equal to an earlier one. Namespaces that were deleted since have their
+    counts again.
+    """
+    CutoverNamespace: _aio.UnaryUnaryMultiCallable[_namespace_service_pb2.CutoverNamespaceRequest, _namespace_service_pb2.CutoverNamespaceResponse]  # type: ignore[assignment]
+    """Ends a shadow phase: from the next version on the namespace has the strategy of its shadow."""
+    ListVersions: _aio.UnaryUnaryMultiCallable[_namespace_service_pb2.ListVersionsRequest, _namespace_service_pb2.ListVersionsResponse]  # type: ignore[assignment]
+    """Newest first."""
+    WatchNamespaces: _aio.UnaryStreamMultiCallable[_namespace_service_pb2.WatchNamespacesRequest, _namespace_service_pb2.WatchNamespacesResponse]  # type: ignore[assignment]
+    """The live version at once, then each one that follows. A caller that is slow misses versions in
+    between, never the latest.
+    """
+    ListProcesses: _aio.UnaryUnaryMultiCallable[_namespace_service_pb2.ListProcessesRequest, _namespace_service_pb2.ListProcessesResponse]  # type: ignore[assignment]
+    """The live processes of the fleet, and which version each of them runs."""
 
 class NamespaceServiceServicer(metaclass=_abc_1.ABCMeta):
-    """NamespaceService says which namespaces there are and checks new ones."""
+    """NamespaceService says which namespaces there are, what a change would do, and changes them.
+
+    Namespaces change as a whole: a version holds all of them, is immutable, and follows the one before.
+    """
 
     @_abc_1.abstractmethod
     def ListNamespaces(
@@ -72,5 +121,67 @@ class NamespaceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_namespace_service_pb2.ValidateNamespacesResponse, _abc.Awaitable[_namespace_service_pb2.ValidateNamespacesResponse]]:
         """Checks files as they would be loaded, all mistakes of all files at once. Changes nothing."""
+
+    @_abc_1.abstractmethod
+    def PlanNamespaces(
+        self,
+        request: _namespace_service_pb2.PlanNamespacesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_namespace_service_pb2.PlanNamespacesResponse, _abc.Awaitable[_namespace_service_pb2.PlanNamespacesResponse]]:
+        """What files, or an earlier version, would change, field by field, and what comes of it. Changes
+        nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def ApplyNamespaces(
+        self,
+        request: _namespace_service_pb2.ApplyNamespacesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_namespace_service_pb2.ApplyNamespacesResponse, _abc.Awaitable[_namespace_service_pb2.ApplyNamespacesResponse]]:
+        """Makes these files the next version, if the live one is still the expected one."""
+
+    @_abc_1.abstractmethod
+    def RollbackNamespaces(
+        self,
+        request: _namespace_service_pb2.RollbackNamespacesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_namespace_service_pb2.RollbackNamespacesResponse, _abc.Awaitable[_namespace_service_pb2.RollbackNamespacesResponse]]:
+        """Makes the next version equal to an earlier one. Namespaces that were deleted since have their
+        counts again.
+        """
+
+    @_abc_1.abstractmethod
+    def CutoverNamespace(
+        self,
+        request: _namespace_service_pb2.CutoverNamespaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_namespace_service_pb2.CutoverNamespaceResponse, _abc.Awaitable[_namespace_service_pb2.CutoverNamespaceResponse]]:
+        """Ends a shadow phase: from the next version on the namespace has the strategy of its shadow."""
+
+    @_abc_1.abstractmethod
+    def ListVersions(
+        self,
+        request: _namespace_service_pb2.ListVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_namespace_service_pb2.ListVersionsResponse, _abc.Awaitable[_namespace_service_pb2.ListVersionsResponse]]:
+        """Newest first."""
+
+    @_abc_1.abstractmethod
+    def WatchNamespaces(
+        self,
+        request: _namespace_service_pb2.WatchNamespacesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_namespace_service_pb2.WatchNamespacesResponse], _abc.AsyncIterator[_namespace_service_pb2.WatchNamespacesResponse]]:
+        """The live version at once, then each one that follows. A caller that is slow misses versions in
+        between, never the latest.
+        """
+
+    @_abc_1.abstractmethod
+    def ListProcesses(
+        self,
+        request: _namespace_service_pb2.ListProcessesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_namespace_service_pb2.ListProcessesResponse, _abc.Awaitable[_namespace_service_pb2.ListProcessesResponse]]:
+        """The live processes of the fleet, and which version each of them runs."""
 
 def add_NamespaceServiceServicer_to_server(servicer: NamespaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
