@@ -8,7 +8,7 @@ RUN := $(UV) run --no-sync
 PROTOS := $(wildcard proto/counter/v1/*.proto)
 GRPCURL_VERSION := v1.9.3
 
-.PHONY: help setup run test check proto bench fmt clean
+.PHONY: help setup run test check proto schema bench fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ run: setup ## serve on 127.0.0.1:50051, data in ./data, namespaces from configs/
 test: setup backends .tools/bin/grpcurl ## the whole test suite, on real processes
 	$(RUN) pytest tests
 
-check: setup backends ## format, lint, types, imports, generated stubs, fast tests
+check: setup backends ## format, lint, types, imports, generated files, fast tests
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
@@ -61,6 +61,10 @@ OUT ?= .
 proto: setup ## generate counter/v1 from proto/
 	$(RUN) python -m grpc_tools.protoc -Iproto --python_out=$(OUT) --grpc_python_out=$(OUT) \
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+
+schema: setup ## generate configs/namespace.schema.json from the model of namespace files
+	$(RUN) python -m control_plane.schema > configs/namespace.schema.json.new
+	mv configs/namespace.schema.json.new configs/namespace.schema.json
 
 bench: setup backends ## benchmarks, as ratios measured in one run
 	$(RUN) python -m benchmarks

@@ -17,7 +17,9 @@ from clients.batch import ITEMS_PER_CALL, AddBatch, in_flight, pieces
 from clients.connection import Connection, Method
 from clients.errors import OutcomeUnknown, Overloaded, TokenFromFuture, Unavailable
 from clients.history_calls import HistoryCalls
+from clients.namespace_calls import NamespaceCalls
 from clients.retry import delay_before
+from clients.shadow_calls import ShadowCalls
 from clients.translate import Freshness, check_delta, check_name, token_message
 from clients.values import Add, AddAndGetResult, AddOutcome, AddResult, CountValue, TokenStatus
 from clients.writes import Write, send_write
@@ -28,7 +30,7 @@ from counter.v1 import counter_service_pb2 as pb
 TIMEOUT_S_DEFAULT = 30.0
 
 
-class CounterClient(HistoryCalls, AuditCalls):
+class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
     """Adds to, reads and clears the counters of one namespace.
 
     Each add and clear has a token, made once per call and sent again with every retry, so that it

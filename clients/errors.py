@@ -2,8 +2,10 @@
 
     CounterError
     ├── InvalidRequest        the request can never succeed as it is; `field` says where
+    │   └── NamespacesInvalid there are mistakes in the files; validate_namespaces tells them all
     ├── NotFound
     │   ├── NamespaceUnknown  no such namespace
+    │   ├── VersionUnknown    no such version of the namespaces
     │   └── SegmentUnknown    no such segment waits to be folded
     ├── NotPermitted          the caller is not identified or not allowed
     ├── Refused               right request, wrong moment or wrong place
@@ -15,11 +17,17 @@
     │   ├── HistoryOff        the namespace keeps no history
     │   ├── HistoryTooOld     what was then is no longer known
     │   ├── AuditWithoutBase  too little is kept to compute the counter again
+    │   ├── VersionConflict   another version was applied first: plan again, then decide
+    │   ├── ChangeImpossible  no live namespace can be changed like this
+    │   ├── DataLossRefused   the change would lose data, and that was not allowed
+    │   ├── ShadowOff         the namespace is in no shadow phase
     │   ├── SegmentReadable   only a segment that cannot be read may be set aside
     │   └── SegmentAgreed     a segment that a fold record names cannot be set aside
     ├── Overloaded            a limit was reached each time until the deadline; nothing was written
+    │   └── NamespaceLimited  a limit of the namespace: `reason` says which; nothing was written
     ├── Unavailable           no answer in time; nothing was written or it was a read
     ├── OutcomeUnknown        a write may have been applied or not; `token` finds out which
+    ├── ChangeUnknown         namespaces may have been changed or not; `versions` tells which
     ├── Internal              the server's mistake, or an answer that makes no sense
     │   └── SegmentDamaged    a segment cannot be read; its shard waits for an operator's decision
     └── ClientClosed          the client was used after close()
@@ -62,11 +70,19 @@ class InvalidRequest(CounterError):
         self.field = field  # as in the request message; empty if the server did not say
 
 
+class NamespacesInvalid(InvalidRequest):
+    pass
+
+
 class NotFound(CounterError):
     pass
 
 
 class NamespaceUnknown(NotFound):
+    pass
+
+
+class VersionUnknown(NotFound):
     pass
 
 
@@ -114,6 +130,22 @@ class AuditWithoutBase(Refused):
     pass
 
 
+class VersionConflict(Refused):
+    pass
+
+
+class ChangeImpossible(Refused):
+    pass
+
+
+class DataLossRefused(Refused):
+    pass
+
+
+class ShadowOff(Refused):
+    pass
+
+
 class SegmentReadable(Refused):
     pass
 
@@ -123,6 +155,10 @@ class SegmentAgreed(Refused):
 
 
 class Overloaded(CounterError):
+    pass
+
+
+class NamespaceLimited(Overloaded):
     pass
 
 
@@ -144,6 +180,22 @@ class OutcomeUnknown(CounterError):
         super().__init__(message, reason="OUTCOME_UNKNOWN", code=code)
         self.token = token
         self.counter = counter
+        self.last_error = last_error
+
+
+class ChangeUnknown(CounterError):
+    """A change of the namespaces that may or may not have been made.
+
+    It was made if the version after `expected_version` has its author and its reason: `versions`
+    tells. The same call again is safe, because nothing changes if another version is live by then.
+    """
+
+    def __init__(
+        self, message: str, *, expected_version: int, last_error: CounterError | None
+    ) -> None:
+        code = last_error.code if last_error is not None else grpc.StatusCode.UNKNOWN
+        super().__init__(message, reason="OUTCOME_UNKNOWN", code=code)
+        self.expected_version = expected_version
         self.last_error = last_error
 
 

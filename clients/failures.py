@@ -19,6 +19,9 @@ _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Statu
 
 _BY_REASON: dict[str, type[errors.CounterError]] = {
     "NAMESPACE_UNKNOWN": errors.NamespaceUnknown,
+    "ADDS_LIMITED": errors.NamespaceLimited,
+    "READS_LIMITED": errors.NamespaceLimited,
+    "COUNTERS_LIMITED": errors.NamespaceLimited,
     "TOKEN_EXPIRED": errors.TokenExpired,
     "TOKEN_TOO_OLD": errors.TokenTooOld,
     "TOKEN_FROM_FUTURE": errors.TokenFromFuture,
@@ -27,6 +30,12 @@ _BY_REASON: dict[str, type[errors.CounterError]] = {
     "HISTORY_OFF": errors.HistoryOff,
     "HISTORY_TOO_OLD": errors.HistoryTooOld,
     "AUDIT_WITHOUT_BASE": errors.AuditWithoutBase,
+    "NAMESPACES_INVALID": errors.NamespacesInvalid,
+    "VERSION_UNKNOWN": errors.VersionUnknown,
+    "VERSION_CONFLICT": errors.VersionConflict,
+    "CHANGE_IMPOSSIBLE": errors.ChangeImpossible,
+    "DATA_LOSS_NOT_ALLOWED": errors.DataLossRefused,
+    "SHADOW_OFF": errors.ShadowOff,
     "SEGMENT_READABLE": errors.SegmentReadable,
     "SEGMENT_AGREED": errors.SegmentAgreed,
     "SEGMENT_UNKNOWN": errors.SegmentUnknown,

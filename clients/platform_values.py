@@ -1,60 +1,9 @@
-"""What the SDK's calls on the platform itself give: namespaces and the state of the rollups."""
+"""What the SDK's calls on the platform itself give: the state of the rollups."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from clients.times import datetime_of
-from clients.values import Cardinality, Strategy
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HistoryStep:
-    """The state of each counter at the end of each step is kept for some time."""
-
-    step_ms: int
-    retention_ms: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Namespace:
-    name: str
-    id: int  # given at creation, never reused
-    description: str
-    owner: str
-    strategy: Strategy | None  # None: one that this version of the SDK does not know
-    cardinality: Cardinality | None  # likewise
-    max_delta: int
-    cache_ttl_ms: int
-    cache_local_ttl_ms: int
-    dedupe_ttl_ms: int | None  # best_effort only. None: tokens are not remembered
-    history: tuple[HistoryStep, ...] = ()  # finest first; empty: no history is kept
-    rolling_window_ms: int | None = None  # rolling_window only: how far back hits count
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Namespaces:
-    """All namespaces of one version."""
-
-    version: int
-    applied_at_ns: int | None
-    namespaces: tuple[Namespace, ...]
-
-    @property
-    def applied_at(self) -> datetime | None:
-        """`applied_at_ns` in UTC, rounded down to microseconds."""
-        return datetime_of(self.applied_at_ns)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mistake:
-    """One mistake in a namespace file."""
-
-    path: str
-    line: int  # both count from 1
-    column: int
-    field: str  # like `cache.ttl`; empty when the whole file is meant
-    message: str
-    hint: str  # what to do about it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -98,11 +98,16 @@ def proof_of(failure: Failure) -> Proof:
             return Proof.TOO_OLD
         case StatusCode.DATA_LOSS, _:
             return Proof.DAMAGED
+        # As long as nobody raises the limit.
+        case StatusCode.RESOURCE_EXHAUSTED, "COUNTERS_LIMITED":
+            return Proof.REFUSED
         # Without a reason it may be an answer that was too large for this client: written already.
         case StatusCode.RESOURCE_EXHAUSTED, reason if reason:
             return Proof.BUSY
         case StatusCode.UNAVAILABLE, "NOT_READY":  # whoever said so had nothing to write with
             return Proof.BUSY
+        case StatusCode.ABORTED, reason if reason:  # without one, a broken connection's word
+            return Proof.REFUSED
         case code, _ if code in _REFUSALS:
             return Proof.REFUSED
     return Proof.UNKNOWN

@@ -17,7 +17,9 @@ from clients.client import TIMEOUT_S_DEFAULT, CounterClient
 from clients.history_calls import PAGE_SIZE_DEFAULT, TOP_LIMIT_DEFAULT
 from clients.history_values import CountAt, CounterEntry, CounterPage, CountHistory, TopCounters
 from clients.loop_thread import LoopThread
+from clients.sync_namespace_calls import SyncNamespaceCalls
 from clients.sync_platform_calls import SyncPlatformCalls
+from clients.sync_shadow_calls import SyncShadowCalls
 from clients.translate import Freshness
 from clients.translate_history import Moment
 from clients.values import Add, AddAndGetResult, AddOutcome, AddResult, CountValue, TokenStatus
@@ -25,7 +27,7 @@ from counter.clock import Clock
 from counter.tokens import Token
 
 
-class SyncCounterClient(SyncPlatformCalls):
+class SyncCounterClient(SyncPlatformCalls, SyncNamespaceCalls, SyncShadowCalls):
     """`CounterClient` without `await`, for threads and scripts; any number of threads may share it.
 
         with SyncCounterClient("127.0.0.1:50051", namespace="video_plays") as client:

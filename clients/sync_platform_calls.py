@@ -1,11 +1,9 @@
 """The synchronous client's calls on the platform itself, its audits among them."""
 
-from collections.abc import Mapping
-
 from clients.audit_values import CounterAudit, QuarantinedSegment, WindowAudit
 from clients.client import CounterClient
 from clients.loop_thread import LoopThread
-from clients.platform_values import Mistake, Namespace, Namespaces, RollupStatus
+from clients.platform_values import RollupStatus
 from clients.translate_history import Moment
 
 
@@ -14,29 +12,6 @@ class SyncPlatformCalls:
 
     _client: CounterClient
     _thread: LoopThread
-
-    def namespaces(self, *, timeout_s: float | None = None) -> Namespaces:
-        """All namespaces of the platform, of one version.
-
-        names = [namespace.name for namespace in client.namespaces().namespaces]
-        """
-        return self._thread.run(self._client.namespaces(timeout_s=timeout_s))
-
-    def get_namespace(self, name: str, *, timeout_s: float | None = None) -> Namespace:
-        """One namespace; raises NamespaceUnknown if there is none of that name.
-
-        namespace = client.get_namespace("video_plays")
-        """
-        return self._thread.run(self._client.get_namespace(name, timeout_s=timeout_s))
-
-    def validate_namespaces(
-        self, files: Mapping[str, str], *, timeout_s: float | None = None
-    ) -> list[Mistake]:
-        """All mistakes of namespace files, given as path and content; changes nothing.
-
-        mistakes = client.validate_namespaces({"likes.yaml": "namespace: likes"})
-        """
-        return self._thread.run(self._client.validate_namespaces(files, timeout_s=timeout_s))
 
     def rollup_status(self, *, timeout_s: float | None = None) -> RollupStatus:
         """How far the folding of events into rollups has come.

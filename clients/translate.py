@@ -8,15 +8,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from clients.errors import Internal, InvalidRequest
-from clients.platform_values import (
-    HistoryStep,
-    Mistake,
-    Namespace,
-    Namespaces,
-    RollupStatus,
-    ShardStatus,
-    WorkerStatus,
-)
+from clients.platform_values import RollupStatus, ShardStatus, WorkerStatus
 from clients.times import (
     duration_of,
     ns_of_datetime,
@@ -24,14 +16,13 @@ from clients.times import (
     ns_of_timestamp,
     timestamp_of,
 )
-from clients.values import Cardinality, CountValue, Source, Strategy, TokenStatus
+from clients.values import CountValue, Source, Strategy, TokenStatus
 from counter.clock import NS_PER_MS
 from counter.tokens import Token
 from counter.v1 import counter_service_pb2 as pb
-from counter.v1 import namespace_service_pb2 as namespace_pb
 from counter.v1 import rollup_service_pb2 as rollup_pb
 
-_STRATEGIES: dict[int, Strategy] = {
+STRATEGIES: dict[int, Strategy] = {
     pb.STRATEGY_BEST_EFFORT: Strategy.BEST_EFFORT,
     pb.STRATEGY_EVENTUAL: Strategy.EVENTUAL,
     pb.STRATEGY_ACCURATE: Strategy.ACCURATE,
@@ -43,11 +34,6 @@ _SOURCES: dict[int, Source] = {
     pb.SOURCE_ROLLUP: Source.ROLLUP,
     pb.SOURCE_ROLLUP_AND_TAIL: Source.ROLLUP_AND_TAIL,
     pb.SOURCE_HISTORY: Source.HISTORY,
-}
-_CARDINALITIES: dict[int, Cardinality] = {
-    namespace_pb.CARDINALITY_LOW: Cardinality.LOW,
-    namespace_pb.CARDINALITY_MEDIUM: Cardinality.MEDIUM,
-    namespace_pb.CARDINALITY_HIGH: Cardinality.HIGH,
 }
 _TOKEN_STATUSES: dict[int, TokenStatus] = {
     pb.TOKEN_STATUS_PENDING: TokenStatus.PENDING,
@@ -133,7 +119,7 @@ def count_value(message: pb.CountValue) -> CountValue:
         complete_through_ns=optional_ns(message, "complete_through"),
         epoch=message.epoch,
         cleared_at_ns=optional_ns(message, "cleared_at"),
-        strategy=_STRATEGIES.get(message.strategy),
+        strategy=STRATEGIES.get(message.strategy),
         source=_SOURCES.get(message.source),
         saturated=message.saturated,
         window_start_ns=optional_ns(message, "window_start"),
@@ -161,58 +147,17 @@ def token_status(message: pb.GetTokenStatusResponse) -> TokenStatus:
     return status
 
 
-def namespaces(message: namespace_pb.ListNamespacesResponse) -> Namespaces:
-    return Namespaces(
-        version=message.version,
-        applied_at_ns=optional_ns(message, "applied_at"),
-        namespaces=tuple(namespace(each) for each in message.namespaces),
-    )
-
-
-def namespace(message: namespace_pb.Namespace) -> Namespace:
-    dedupes = message.HasField("dedupe_ttl")
-    rolls = message.HasField("rolling_window")
-    return Namespace(
-        name=message.name,
-        id=message.id,
-        description=message.description,
-        owner=message.owner,
-        strategy=_STRATEGIES.get(message.strategy),
-        cardinality=_CARDINALITIES.get(message.cardinality),
-        max_delta=message.max_delta,
-        cache_ttl_ms=_ms(message.cache.ttl),
-        cache_local_ttl_ms=_ms(message.cache.local_ttl),
-        dedupe_ttl_ms=_ms(message.dedupe_ttl) if dedupes else None,
-        history=tuple(
-            HistoryStep(step_ms=_ms(each.step), retention_ms=_ms(each.retention))
-            for each in message.history
-        ),
-        rolling_window_ms=_ms(message.rolling_window.length) if rolls else None,
-    )
-
-
-def mistake(message: namespace_pb.Mistake) -> Mistake:
-    return Mistake(
-        path=message.path,
-        line=message.line,
-        column=message.column,
-        field=message.field,
-        message=message.message,
-        hint=message.hint,
-    )
-
-
 def rollup_status(message: rollup_pb.GetRollupStatusResponse) -> RollupStatus:
     return RollupStatus(
         region=message.region,
-        window_ms=_ms(message.window),
+        window_ms=ms_of(message.window),
         closed_through_ns=optional_ns(message, "closed_through"),
         folded_through_ns=optional_ns(message, "folded_through"),
         shards=tuple(
             ShardStatus(
                 shard=each.shard,
                 watermark_ns=optional_ns(each, "watermark"),
-                lag_ms=_ms(each.lag),
+                lag_ms=ms_of(each.lag),
                 owner=each.owner,
                 queue_depth=each.queue_depth,
                 batch_counters=each.batch_counters,
@@ -242,5 +187,5 @@ def optional_ns(message: Message, field: str) -> int | None:
     return ns_of_timestamp(getattr(message, field)) if message.HasField(field) else None
 
 
-def _ms(duration: Duration) -> int:
+def ms_of(duration: Duration) -> int:
     return ns_of_duration(duration) // NS_PER_MS

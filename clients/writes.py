@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from clients.connection import Connection, Deadline, Method
 from clients.errors import ClientClosed, CounterError, OutcomeUnknown, Overloaded, Unavailable
 from clients.failures import Failure, error_of
-from clients.retry import GiveUp, History, after_write, attempt_timeout_s
+from clients.retry import GiveUp, History, Proof, after_write, attempt_timeout_s, proof_of
 from counter.tokens import Token
 
 
@@ -88,11 +88,11 @@ class Write:
 
     def _refused(self, failure: Failure) -> CounterError:
         error = error_of(failure)
-        if not isinstance(error, Overloaded):
+        if not isinstance(error, Overloaded) or proof_of(failure) is not Proof.BUSY:
             return error
-        return Overloaded(
+        return type(error)(
             f"{self.what} was refused {self._history.attempts} times until the deadline, the last "
-            f"time with: {error.message} Nothing was written: try again later.",
+            f"time with: {error.message}. Nothing was written: try again later.",
             reason=error.reason,
             code=error.code,
         )

@@ -4,9 +4,8 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 
-import grpc.aio
-
-from control_plane.service import NamespaceService
+from control_plane.folder import Folder
+from control_plane.service import NamespaceService, Processes
 from control_plane.snapshots import Snapshots
 from counter.clock import Clock
 from counter.rpc.server import RpcServer
@@ -19,25 +18,47 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["NamespaceService"].full_name
 
 class ControlPlane:
     def __init__(
-        self, *, store: NamespaceStore, directory: str | os.PathLike[str], clock: Clock
+        self,
+        *,
+        store: NamespaceStore,
+        directory: str | os.PathLike[str] | None,
+        clock: Clock,
+        processes: Processes,
     ) -> None:
-        self.snapshots = Snapshots(store=store, directory=directory, clock=clock)
+        """Without a directory, namespaces change by calls only."""
+        self.snapshots = Snapshots(store=store, clock=clock)
+        self.folder: Folder | None = None
+        if directory is not None:
+            self.folder = Folder(directory, store=store, snapshots=self.snapshots)
+        self._processes = processes
 
     async def start(self, rpc: RpcServer, stack: AsyncExitStack) -> None:
-        """Makes the first snapshot current, registers the service and watches the directory.
+        """Makes the first snapshot current, registers the service, follows store and folder.
 
         May be called again if the store was unavailable.
         """
-        await self.snapshots.start()
-        self.add_to(rpc.services)
-        stop = asyncio.Event()
-        watching = asyncio.create_task(self.snapshots.watch(stop))
+        if self.folder is None:
+            await self.snapshots.follower.look()
+        else:
+            await self.folder.start()
+        add_NamespaceServiceServicer_to_server(
+            NamespaceService(self.snapshots, processes=self._processes, stopping=rpc.stopping),
+            rpc.services,
+        )
+        following = asyncio.create_task(self.snapshots.follower.run())
+        stack.callback(following.cancel)
+        if self.folder is not None:
+            await _watch(self.folder, stack)
 
-        async def end() -> None:
-            stop.set()
-            await watching
 
-        stack.push_async_callback(end)
+async def _watch(folder: Folder, stack: AsyncExitStack) -> None:
+    stop = asyncio.Event()
+    watching = asyncio.create_task(folder.watch(stop))
+    settling = asyncio.create_task(folder.follow())
 
-    def add_to(self, server: grpc.aio.Server) -> None:
-        add_NamespaceServiceServicer_to_server(NamespaceService(self.snapshots), server)
+    async def end() -> None:
+        settling.cancel()
+        stop.set()
+        await watching
+
+    stack.push_async_callback(end)

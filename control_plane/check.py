@@ -1,12 +1,18 @@
-"""Rules for a change against what is live: what can be read is not always what can be applied."""
+"""A change that can be read is not always one that can be made: mistakes against what is live."""
 
 from collections.abc import Iterable
 
-from control_plane.loader import Loaded
-from control_plane.mistakes import START, Mistake, listed, mistake
-from counter.namespaces import Definition, Namespace, Snapshot, Strategy
-
-NAMES_SHOWN_MAX = 3
+from control_plane.loader import Loaded, Source
+from control_plane.mistakes import START, Mistake, Position, mistake
+from control_plane.plan import (
+    Action,
+    Consequence,
+    FieldChange,
+    NamespaceChange,
+    Plan,
+    field_changes,
+)
+from counter.namespaces import Snapshot
 
 
 def report(mistakes: Iterable[Mistake]) -> str:
@@ -14,54 +20,59 @@ def report(mistakes: Iterable[Mistake]) -> str:
     return "\n".join(map(str, mistakes))
 
 
-def check_against(current: Snapshot, loaded: Loaded) -> tuple[Mistake, ...]:
-    """What keeps a directory from replacing the live snapshot; empty if nothing does."""
-    return check_changes(current, loaded) + _check_removal(current, loaded)
-
-
-def check_changes(current: Snapshot, loaded: Loaded) -> tuple[Mistake, ...]:
-    """The rules for each namespace on its own; those that are not in `loaded` are left out."""
-    found: list[Mistake] = []
+def impossible_changes(current: Snapshot, loaded: Loaded) -> tuple[Mistake, ...]:
+    """What cannot be changed on live namespaces; those that are not in `loaded` are left out."""
+    found = []
     for definition in loaded.definitions:
         live = current.namespaces.get(definition.name)
         if live is None:
             continue
         source = loaded.sources[definition.name]
-        for field, message, hint in _forbidden_changes(live, definition):
-            found.append(mistake(source.path, source.position(field), message, hint, field=field))
+        for change in field_changes(live, definition):
+            if change.consequence is Consequence.IMPOSSIBLE:
+                message = f"cannot change {_from_to(change)}: {change.explanation}"
+                found.append(_mistake(source, change, message, change.hint))
     return tuple(sorted(found))
 
 
-def _forbidden_changes(live: Namespace, wanted: Definition) -> Iterable[tuple[str, str, str]]:
-    if live.cardinality is not wanted.cardinality:
-        message = f"cannot change from {live.cardinality} to {wanted.cardinality}"
-        hint = (
-            f"it is fixed once a namespace is created: write 'cardinality: {live.cardinality}', "
-            "or create a namespace under another name"
-        )
-        yield "cardinality", message, hint
-    if (live.strategy is Strategy.BEST_EFFORT) is not (wanted.strategy is Strategy.BEST_EFFORT):
-        message = (
-            f"cannot change from {live.strategy} to {wanted.strategy} on a live namespace: "
-            "the counts of best_effort are kept elsewhere"
-        )
-        hint = (
-            "create a namespace under another name, or delete this one: its counts start at 0 "
-            "when it is created again"
-        )
-        yield "strategy", message, hint
+def data_loss_mistakes(planned: Plan, loaded: Loaded) -> tuple[Mistake, ...]:
+    """What would lose data, for a folder that is watched: there is nobody whom it could ask."""
+    found = []
+    for change in planned.changes:
+        allow = f"'tally apply {loaded.origin or 'DIR'} --allow-data-loss' does it all the same"
+        if change.own_consequence is Consequence.DATA_LOSS:
+            found.append(_of_namespace(change, loaded, allow))
+        for field in change.fields:
+            if field.consequence is Consequence.DATA_LOSS:
+                hint = f"{field.hint}; {allow}" if field.hint else allow
+                message = f"{_doing(field)} loses data: {field.explanation}"
+                found.append(_mistake(loaded.sources[change.namespace], field, message, hint))
+    return tuple(sorted(found))
 
 
-def _check_removal(current: Snapshot, loaded: Loaded) -> tuple[Mistake, ...]:
-    """A directory without any of the live namespaces is most likely the wrong one."""
-    live = sorted(current.namespaces)
-    if not live or any(each.name in current.namespaces for each in loaded.definitions):
-        return ()
-    more = len(live) - NAMES_SHOWN_MAX
-    names = live if more <= 0 else [*live[:NAMES_SHOWN_MAX], f"{more} more"]
-    message = f"would remove every live namespace: {listed(names)}"
-    hint = (
-        "is this the right directory? To replace them all, add the new ones first and remove "
-        "the old ones in a second change"
-    )
-    return (mistake(loaded.origin, START, message, hint),)
+def _of_namespace(change: NamespaceChange, loaded: Loaded, allow: str) -> Mistake:
+    does = "deletes" if change.action is Action.DELETE else "replaces"
+    message = f"{does} the namespace {change.namespace}: {change.explanation}"
+    source = loaded.sources.get(change.namespace)
+    if source is None:
+        hint = f"put {change.namespace}.yaml back; {allow}"
+        return mistake(loaded.origin, START, message, hint)
+    return mistake(source.path, source.position("namespace"), message, allow, field="namespace")
+
+
+def _mistake(source: Source, change: FieldChange, message: str, hint: str) -> Mistake:
+    return mistake(source.path, _position(source, change.field), message, hint, field=change.field)
+
+
+def _position(source: Source, field: str) -> Position:
+    """Where a field is that is there, else its section, else the name."""
+    section = field.partition(".")[0]
+    return source.position(field if field in source.positions else section)
+
+
+def _from_to(change: FieldChange) -> str:
+    return f"from {change.before} to {change.after}"
+
+
+def _doing(change: FieldChange) -> str:
+    return f"changing {_from_to(change)}" if change.after else f"removing {change.before}"

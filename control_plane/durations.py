@@ -4,7 +4,8 @@ import re
 from fractions import Fraction
 
 EXAMPLES = "500ms, 5s, 2m, 1h or 7d"
-PATTERN = r"^[0-9]{1,12}(ms|s|m|h|d)$"
+DIGITS_MAX = 12
+PATTERN = rf"^[0-9]{{1,{DIGITS_MAX}}}(ms|s|m|h|d)$"
 
 # A day is 24 hours.
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -15,7 +16,7 @@ _LOOSE_UNITS_MS = {
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3_600_000),
     **dict.fromkeys(("d", "day", "days"), 86_400_000),
 }
-_EXACT = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
+_EXACT = re.compile(rf"([0-9]{{1,{DIGITS_MAX}}})(ms|s|m|h|d)")
 _PART = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([A-Za-z]{1,12})\s*")
 
 
@@ -31,6 +32,10 @@ def format_ms(milliseconds: int) -> str:
         return "0s"
     unit = next(unit for unit in ("d", "h", "m", "s", "ms") if milliseconds % UNITS_MS[unit] == 0)
     return f"{milliseconds // UNITS_MS[unit]}{unit}"
+
+
+def format_span(min_ms: int, max_ms: int) -> str:
+    return f"{format_ms(min_ms)} to {format_ms(max_ms)}"
 
 
 def meant_ms(text: str) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from control_plane.mistakes import listed, quoted
-from control_plane.model import NAME_PATTERN, SECTIONS, NamespaceFile
+from control_plane.model import NAME_PATTERN, SECTIONS, SHADOWS, NamespaceFile
 from control_plane.values import OWN_ERROR
 from control_plane.yaml_tree import Fields, Node, Scalar
 from counter.namespaces import Cardinality, Strategy
@@ -16,16 +16,24 @@ from counter.namespaces import Cardinality, Strategy
 _CHOICES = {
     "strategy": [str(each) for each in Strategy],
     "cardinality": [str(each) for each in Cardinality],
+    "shadow": [str(each) for each in SHADOWS],
 }
 _EXAMPLES = {
     "namespace": "namespace: video_plays",
     "strategy": "strategy: eventual",
     "cardinality": "cardinality: medium",
     "max_delta": "max_delta: 1000",
+    "limits": "limits: {adds_per_s: 50000}",
+    "limits.adds_per_s": "adds_per_s: 50000",
+    "limits.reads_per_s": "reads_per_s: 100000",
+    "limits.counters": "counters: 1000000",
+    "limits.batch_items": "batch_items: 1000",
+    "limits.names": 'names: "[a-z0-9:_-]+"',
     "cache": "cache: {ttl: 5s, local_ttl: 500ms}",
     "cache.ttl": "ttl: 5s",
     "cache.local_ttl": "local_ttl: 500ms",
     "dedupe_ttl": "dedupe_ttl: 10m",
+    "shadow": "shadow: eventual",
     "history": "history: [{step: 1m, retention: 7d}]",
     "history.step": "step: 1m",
     "history.retention": "retention: 7d",
@@ -62,7 +70,7 @@ def explain(field: str, error: ErrorDetails, node: Node) -> tuple[str, str]:
         return _explain_step(node)
     if isinstance(node, Scalar) and node.is_null:
         return "has no value", _example_hint(field) if _is_required(field) else _NO_VALUE_HINT
-    if kind == "too_short":
+    if kind in ("too_short", "string_too_short"):
         return "is empty", f"{_example_hint(field)}, or remove it"
     if kind == "too_long":
         return f"has more than {context['max_length']} steps", "remove those that you need least"
@@ -78,12 +86,12 @@ def explain(field: str, error: ErrorDetails, node: Node) -> tuple[str, str]:
             longest = context["max_length"]
             return f"is longer than {longest} characters", f"shorten it to {longest} or less"
         case "greater_than_equal" | "less_than_equal":
-            fields = NamespaceFile.model_json_schema()["properties"][field]
-            span = f"from {fields['minimum']} to {fields['maximum']}"
+            schema = _schema_of(field)
+            span = f"from {schema['minimum']} to {schema['maximum']}"
             return f"{quoted(node.text)} is out of range", f"write a number {span}"
         case "string_unicode":
             return "holds half a character, a lone surrogate", r"remove \ud800 to \udfff"
-        case "int_type" if field == "max_delta":
+        case "int_type" if _is_number(field):
             return explain_number(node)
         case "string_type" if field == "namespace" and node.is_number:
             return _explain_name(node)
@@ -108,10 +116,21 @@ def _is_required(field: str) -> bool:
     return (SECTIONS[section] if section else NamespaceFile).model_fields[name].is_required()
 
 
+def _schema_of(field: str) -> dict[str, Any]:
+    section, _, name = field.rpartition(".")
+    model = SECTIONS[section] if section else NamespaceFile
+    schema: dict[str, Any] = model.model_json_schema()["properties"][name]
+    return schema
+
+
+def _is_number(field: str) -> bool:
+    return bool(_schema_of(field)["type"] == "integer")
+
+
 def _wanted(field: str, kind: str) -> str:
     match kind:
         case "int_type":
-            return "a number" if field == "max_delta" else "a duration"
+            return "a number" if _is_number(field) else "a duration"
         case "enum":
             return "one word"
         case "model_type":
@@ -145,7 +164,8 @@ def _explain_choice(field: str, node: Scalar) -> tuple[str, str]:
     choices = _CHOICES[field]
     meant = nearest(node.text, choices)
     hint = f"did you mean {meant}?" if meant else f"write {listed(choices, 'or')}"
-    return f"{quoted(node.text)} is not a {field}", hint
+    problem = "cannot be a shadow" if field == "shadow" else f"is not a {field}"
+    return f"{quoted(node.text)} {problem}", hint
 
 
 def _explain_name(node: Scalar) -> tuple[str, str]:

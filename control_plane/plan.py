@@ -1,20 +1,24 @@
 """What a change would do: field by field, and what comes of it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from types import MappingProxyType
 
-from counter.namespaces import Definition, Snapshot
+from control_plane.changes import changes_between
+from control_plane.consequences import Consequence, Rule, actions, rule_for
+from control_plane.written import given
+from counter.namespaces import Definition, Namespace, Snapshot, Strategy, next_snapshot
 
-
-class Consequence(IntEnum):
-    """The higher, the graver."""
-
-    HARMLESS = 1  # nobody will notice but those who want the change
-    COSTS = 2  # something becomes slower, shorter or refused, and no data is lost
-    DATA_LOSS = 3  # counts or their history are lost or out of reach
-    IMPOSSIBLE = 4  # not on a live namespace
+__all__ = [
+    "Action",
+    "Consequence",
+    "FieldChange",
+    "NamespaceChange",
+    "Plan",
+    "field_changes",
+    "plan",
+]
 
 
 class Action(StrEnum):
@@ -26,7 +30,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldChange:
-    field: str  # like `cache.ttl`
+    field: str  # like `cache.ttl`; `history` once for each step that differs
     before: str  # as they would be written in YAML; empty: left out
     after: str
     consequence: Consequence
@@ -38,7 +42,9 @@ class FieldChange:
 class NamespaceChange:
     namespace: str
     action: Action
-    fields: tuple[FieldChange, ...]  # of a new namespace those that are not the default
+    # Of a new namespace those that are not the default; of a restored one those that differ from
+    # when it was deleted.
+    fields: tuple[FieldChange, ...]
     own_consequence: Consequence  # of the action itself
     explanation: str = ""  # of the action itself
 
@@ -61,4 +67,88 @@ def plan(
     base: Snapshot, wanted: Iterable[Definition], ids: Mapping[str, int] = MappingProxyType({})
 ) -> Plan:
     """What `counter.namespaces.next_snapshot` with the same arguments would do."""
-    raise NotImplementedError
+    # Made by the very function that applies, so the two cannot differ.
+    planned = next_snapshot(base, wanted, applied_at_ns=base.applied_at_ns, ids=ids)
+    before, after = base.namespaces, planned.namespaces
+    changes = []
+    for name in sorted(before.keys() | after.keys()):
+        live, later = before.get(name), after.get(name)
+        if later is None:
+            assert live is not None, "it is in one of the two"
+            changes.append(_deleted(live))
+        elif live is not None and live.id == later.id:
+            if fields := field_changes(live, later):
+                changes.append(_changed(name, Action.CHANGE, fields))
+        elif earlier := base.by_id.get(later.id):
+            rule = _restoring(earlier, live)
+            fields = field_changes(_completed(earlier, later), later)
+            changes.append(_changed(name, Action.RESTORE, fields, rule))
+        else:
+            rule = _creating(base, name, ids)
+            changes.append(_changed(name, Action.CREATE, _all_fields(later), rule))
+    return Plan(base_version=base.version, changes=tuple(changes))
+
+
+def field_changes(before: Definition, after: Definition) -> tuple[FieldChange, ...]:
+    """Field by field, in the order in which they are written, and what comes of each."""
+    found = []
+    for change in changes_between(before, after):
+        rule = rule_for(change)
+        found.append(
+            FieldChange(
+                field=change.field,
+                before=change.written_before,
+                after=change.written_after,
+                consequence=rule.consequence,
+                explanation=rule.explanation.format_map(change.words),
+                hint=rule.hint.format_map(change.words),
+            )
+        )
+    return tuple(found)
+
+
+def _changed(
+    name: str, action: Action, fields: tuple[FieldChange, ...], rule: Rule | None = None
+) -> NamespaceChange:
+    return NamespaceChange(
+        namespace=name,
+        action=action,
+        fields=fields,
+        own_consequence=Consequence.HARMLESS if rule is None else rule.consequence,
+        explanation="" if rule is None else rule.explanation,
+    )
+
+
+def _deleted(live: Namespace) -> NamespaceChange:
+    is_best_effort = live.strategy is Strategy.BEST_EFFORT
+    rule = actions.DELETED_BEST_EFFORT if is_best_effort else actions.DELETED
+    return _changed(live.name, Action.DELETE, (), rule)
+
+
+def _restoring(earlier: Namespace, live: Namespace | None) -> Rule:
+    if live is not None:
+        return actions.REPLACED
+    is_best_effort = earlier.strategy is Strategy.BEST_EFFORT
+    return actions.RESTORED_BEST_EFFORT if is_best_effort else actions.RESTORED
+
+
+def _completed(retired: Namespace, later: Namespace) -> Namespace:
+    """With what is not kept of a namespace that is deleted, and is of no consequence for one."""
+    return replace(retired, description=later.description, owner=later.owner, limits=later.limits)
+
+
+def _creating(base: Snapshot, name: str, ids: Mapping[str, int]) -> Rule:
+    if name in ids:
+        return actions.FORGOTTEN
+    if any(each.name == name for each in base.retired):
+        return actions.CREATED_AGAIN
+    return actions.CREATED
+
+
+def _all_fields(definition: Definition) -> tuple[FieldChange, ...]:
+    return tuple(
+        FieldChange(
+            field=field, before="", after=text, consequence=Consequence.HARMLESS, explanation=""
+        )
+        for field, text in given(definition)
+    )

@@ -1,168 +1,193 @@
-"""The live snapshot of a process: where it comes from, and how it changes while running (I10)."""
+"""The line of versions: what is live, and how it is followed by the next (I10).
+
+A version is stored first and becomes `current` after that. The store gives each number once, so of
+two that want to follow the same version one wins, and the other is refused: what it planned was
+planned on something that is no longer live. Nothing is ever merged.
+"""
 
 import asyncio
-import contextlib
-import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from control_plane.check import check_against, report
-from control_plane.loader import Loaded, load_directory
-from control_plane.mistakes import START, Mistake, mistake
-from control_plane.watch import POLL_MS, SETTLE_MS, changes
+from control_plane.plan import Action, Consequence, NamespaceChange, Plan, plan
 from counter.clock import Clock
-from counter.errors import InvalidRequest, SetupError, StoreUnavailable, TallyError
-from counter.metrics import NAMESPACE_MISTAKES, NAMESPACES, NAMESPACES_VERSION
-from counter.namespaces import EMPTY, Snapshot, next_snapshot
+from counter.errors import (
+    ChangeImpossible,
+    DataLossRefused,
+    InvalidRequest,
+    NamespaceUnknown,
+    SetupError,
+    ShadowOff,
+    VersionConflict,
+    VersionUnknown,
+)
+from counter.metrics import NAMESPACES, NAMESPACES_VERSION
+from counter.namespace_follower import NamespaceFollower
+from counter.namespaces import (
+    EMPTY,
+    About,
+    Definition,
+    Origin,
+    Snapshot,
+    VersionInfo,
+    content_hash,
+    next_snapshot,
+)
+from counter.notes import check_note
 from counter.storage.ports import NamespaceStore
 
-APPLY_ATTEMPTS_MAX = 5
-RETRY_MS = 1_000
+CHANGES_SHOWN_MAX = 5
 
 Subscriber = Callable[[Snapshot], None]
 
 _log = structlog.get_logger()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What the next version is to hold."""
+
+    definitions: Sequence[Definition]
+    about: About
+    allow_data_loss: bool = False
+    # Of a rollback: the ids that the names had.
+    ids: Mapping[str, int] = field(default_factory=dict)
+
+
 class Snapshots:
-    """Holds the live snapshot, and replaces it by what the directory says when that is valid.
-
-    The store is the truth: a snapshot is stored first and becomes `current` after that, so that
-    ids survive a restart and no two processes give the same version to different namespaces.
-    """
-
     # Read on every request: a plain attribute, replaced whole and never changed in place.
     current: Snapshot
-    # What is wrong with the directory as it is now; empty when `current` is what it says.
-    mistakes: tuple[Mistake, ...]
 
-    def __init__(
-        self, *, store: NamespaceStore, directory: str | os.PathLike[str], clock: Clock
-    ) -> None:
+    def __init__(self, *, store: NamespaceStore, clock: Clock) -> None:
         self.current = EMPTY
-        self.mistakes = ()
-        self.directory = Path(directory)
+        # What the watched folder held when it was read last; None: there is none.
+        self.folder_hash: str | None = None
         self._store = store
         self._clock = clock
         self._checks: list[Subscriber] = []
         self._followers: list[Subscriber] = []
         self._changing = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self.follower = NamespaceFollower(store, check=self._check, switch=self._switch)
         NAMESPACES_VERSION.at().watch(self, lambda snapshots: snapshots.current.version)
         NAMESPACES.at().watch(self, lambda snapshots: len(snapshots.current.namespaces))
-        NAMESPACE_MISTAKES.at().watch(self, lambda snapshots: len(snapshots.mistakes))
 
     def subscribe(self, check: Subscriber, *, follow: Subscriber | None = None) -> None:
         """Has `check` called before a snapshot is stored, and `follow` when it becomes current.
 
-        A check that raises SetupError or InvalidRequest refuses the snapshot: nothing changes, and
-        what it says is among the mistakes. A check must not switch over: until the snapshot is
-        stored its new ids may still be given to other namespaces. `follow` may, and must not
-        raise; no other task runs between it and the change of `current`. Subscribe before `start`.
+        A check that raises SetupError or InvalidRequest refuses the snapshot: nothing changes. A
+        check must not switch over: until the snapshot is stored its new ids may still be given to
+        other namespaces. `follow` may, and must not raise; no other task runs between it and the
+        change of `current`. Subscribe before the start.
         """
         self._checks.append(check)
         if follow is not None:
             self._followers.append(follow)
 
-    async def start(self) -> None:
-        """Makes the first snapshot current.
+    async def apply(self, wanted: Wanted, *, expected_version: int) -> tuple[Snapshot, Plan]:
+        """Makes this the next version; the live one stays if it is the same already.
 
-        With a new store a bad directory raises SetupError with all mistakes. Later a bad directory
-        does no harm: the last good snapshot is served from the store, and the mistakes are logged.
-        """
-        stored = await self._store.latest()
-        async with self._changing:
-            mistakes = await self._load_and_apply()
-        if not mistakes:
-            return
-        if stored is None:
-            raise SetupError(
-                f"The namespaces in {self.directory} cannot be used, and there is no earlier "
-                f"version to serve. Correct this and start again:\n{report(mistakes)}"
-            )
-        try:
-            self._run_checks(stored)
-        except (SetupError, InvalidRequest) as refusal:
-            raise SetupError(
-                f"Version {stored.version} of the namespaces cannot be served: {refusal.message}\n"
-                f"Nor can those in {self.directory}. Correct this and start again:\n"
-                f"{report(mistakes)}"
-            ) from refusal
-        self._switch(stored)
-        self._note(mistakes)
-        _log.warning(
-            "the directory has mistakes: serving the last good version",
-            action="namespaces_kept",
-            version=stored.version,
-            mistakes=len(mistakes),
-        )
-
-    async def reload(self) -> tuple[Mistake, ...]:
-        """Applies the directory as a new version; if it is bad, changes nothing and says why.
-
-        Raises StoreUnavailable when the store cannot take the new version; `current` is then what
-        it was, and reloading again is safe.
+        Raises and changes nothing if another version than the expected one is live, if the change
+        is impossible or loses data that it may not lose, or if it cannot be served. Raises
+        StoreUnavailable when it is not known whether the version was stored: the same call again
+        is safe, and finds its own version if it was.
         """
         async with self._changing:
-            mistakes = await self._load_and_apply()
-            self._note(mistakes)
-            return mistakes
-
-    async def watch(
-        self, stop: asyncio.Event, *, poll_ms: int = POLL_MS, settle_ms: int = SETTLE_MS
-    ) -> None:
-        """Reloads after every change in the directory, until `stop` is set."""
-        settled = changes(self.directory, stop, poll_ms=poll_ms, settle_ms=settle_ms)
-        async with contextlib.aclosing(settled):
-            async for _ in settled:
-                await self._reload_until_stored(stop)
-
-    async def _reload_until_stored(self, stop: asyncio.Event) -> None:
-        # The files will not change again just because the store was away: only we can try again.
-        while not stop.is_set():
-            try:
-                await self.reload()
-                return
-            except TallyError as error:
-                _log.error(
-                    "namespaces not applied: trying again",
-                    action="namespaces_not_stored",
-                    reason=error.reason,
-                    cause=error.message,
-                    retry_ms=RETRY_MS,
-                )
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), RETRY_MS / 1_000)
-
-    async def _load_and_apply(self) -> tuple[Mistake, ...]:
-        loaded = await asyncio.to_thread(load_directory, self.directory)
-        return loaded.mistakes or await self._apply(loaded)
-
-    async def _apply(self, loaded: Loaded) -> tuple[Mistake, ...]:
-        for _ in range(APPLY_ATTEMPTS_MAX):
             latest = await self._store.latest() or EMPTY
-            if mistakes := check_against(latest, loaded):
-                return mistakes
-            snapshot = next_snapshot(latest, loaded.definitions, applied_at_ns=self._clock.now_ns())
-            if snapshot.version == self.current.version:
-                return ()
+            if latest.version != expected_version:
+                if await self._is_own(latest, wanted, expected_version):
+                    return latest, await self._plan_of(latest, wanted)
+                raise _conflict(latest, expected_version)
+            planned = plan(latest, wanted.definitions, wanted.ids)
+            _check_consequence(planned, allow_data_loss=wanted.allow_data_loss)
+            snapshot = next_snapshot(
+                latest,
+                wanted.definitions,
+                applied_at_ns=self._clock.now_ns(),
+                about=wanted.about,
+                folder_hash=self.folder_hash,
+                ids=wanted.ids,
+            )
             try:
-                self._run_checks(snapshot)
-            except (SetupError, InvalidRequest) as refusal:
-                return (_refused(loaded, refusal),)
-            if snapshot is latest or await self._store.put(snapshot):
-                self._switch(snapshot)
-                _log_change(latest, snapshot)
-                return ()
-            # Another process stored this version first: start again from its snapshot.
-        raise StoreUnavailable(
-            f"The namespaces in {self.directory} were not applied: {APPLY_ATTEMPTS_MAX} times "
-            "another process stored a new version first. Reload again.",
-            retry_after_ms=RETRY_MS,
+                self._check(snapshot)
+            except SetupError as refusal:
+                raise InvalidRequest("NAMESPACES_INVALID", "files", refusal.message) from refusal
+            if snapshot is not latest:
+                if not await self._store.put(snapshot):
+                    raise _conflict(await self._store.latest() or EMPTY, expected_version)
+                _log_change(snapshot, planned)
+            if snapshot.version != self.current.version:
+                self.follower.take(snapshot)
+            return snapshot, planned
+
+    async def rollback(
+        self, version: int, *, expected_version: int, about: About, allow_data_loss: bool
+    ) -> tuple[Snapshot, Plan]:
+        """Makes the next version equal to an earlier one; see `apply`."""
+        wanted = await self.earlier(version)
+        about = replace(about, origin=Origin.ROLLED_BACK, restores=version)
+        return await self.apply(
+            replace(wanted, about=about, allow_data_loss=allow_data_loss),
+            expected_version=expected_version,
         )
 
-    def _run_checks(self, snapshot: Snapshot) -> None:
+    async def cutover(self, name: str, *, expected_version: int, about: About) -> Snapshot:
+        """Ends a shadow phase: the namespace gets the strategy of its shadow; see `apply`."""
+        latest = await self._store.latest() or EMPTY
+        namespace = latest.namespaces.get(name)
+        if namespace is None:
+            raise NamespaceUnknown(f"There is no namespace {name}: ListNamespaces tells which are.")
+        if namespace.shadow is None:
+            raise ShadowOff(
+                f"Namespace {name} is in no shadow phase: apply it with 'shadow: eventual' first."
+            )
+        definitions = [
+            replace(each, strategy=namespace.shadow, shadow=None, dedupe_ttl_ms=None)
+            if each.name == name
+            else each
+            for each in latest.definitions
+        ]
+        wanted = Wanted(
+            definitions=definitions,
+            about=replace(about, origin=Origin.CUT_OVER),
+            # Counts from before the phase stay behind: that is what a cutover means.
+            allow_data_loss=True,
+        )
+        snapshot, _ = await self.apply(wanted, expected_version=expected_version)
+        return snapshot
+
+    async def earlier(self, version: int) -> Wanted:
+        """What would bring a version back."""
+        snapshot = await self.version(version)
+        return Wanted(
+            definitions=snapshot.definitions,
+            about=About(),
+            ids={name: each.id for name, each in snapshot.namespaces.items()},
+        )
+
+    async def version(self, version: int) -> Snapshot:
+        """Any version; 0 is the live one."""
+        if version in (0, self.current.version):
+            return self.current
+        snapshot = await self._store.get(version)
+        if snapshot is None:
+            raise VersionUnknown(
+                f"There is no version {version} of the namespaces: {self.current.version} is live."
+            )
+        return snapshot
+
+    async def versions(self, *, before: int | None, limit: int) -> list[VersionInfo]:
+        return await self._store.versions(before=before, limit=limit)
+
+    async def after(self, version: int) -> Snapshot:
+        """The live version once it is later than this one; those in between are missed."""
+        while self.current.version <= version:
+            await self._changed.wait()
+        return self.current
+
+    def _check(self, snapshot: Snapshot) -> None:
         for check in self._checks:
             check(snapshot)
 
@@ -170,34 +195,102 @@ class Snapshots:
         self.current = snapshot
         for follow in self._followers:
             follow(snapshot)
+        self._changed.set()
+        self._changed = asyncio.Event()
 
-    def _note(self, mistakes: tuple[Mistake, ...]) -> None:
-        """Keeps the mistakes for the status, and logs those that were not there before."""
-        for each in mistakes:
-            if each not in self.mistakes:
-                _log.error(
-                    "mistake in namespaces",
-                    action="namespace_mistake",
-                    mistake=str(each),
-                )
-        if self.mistakes and not mistakes:
-            _log.info("namespaces are valid again", action="namespaces_valid")
-        self.mistakes = mistakes
+    async def _is_own(self, latest: Snapshot, wanted: Wanted, expected_version: int) -> bool:
+        """Whether an earlier attempt, whose answer was lost, stored just this."""
+        return (
+            latest.version == expected_version + 1
+            and latest.about.origin is not Origin.FOLDER
+            and replace(latest.about, created=0, changed=0, deleted=0) == wanted.about
+            and content_hash(latest.definitions) == content_hash(wanted.definitions)
+        )
+
+    async def _plan_of(self, latest: Snapshot, wanted: Wanted) -> Plan:
+        if latest.version != self.current.version:
+            self.follower.take(latest)
+        before = await self._store.get(latest.version - 1) or EMPTY
+        return plan(before, wanted.definitions, wanted.ids)
 
 
-def _log_change(latest: Snapshot, snapshot: Snapshot) -> None:
-    before, now = latest.namespaces, snapshot.namespaces
+def about_of(origin: Origin, *, author: str, reason: str) -> About:
+    """Raises InvalidRequest where nobody or no reason is named."""
+    check_note(author=author, reason=reason)
+    return About(origin=origin, author=author, reason=reason)
+
+
+def how(about: About) -> str:
+    """`applied by oncall (reason)`."""
+    if about.origin is Origin.FOLDER:
+        return "made by a change in the watched folder"
+    done = {
+        Origin.APPLIED: "applied",
+        Origin.ROLLED_BACK: f"rolled back to version {about.restores}",
+        Origin.CUT_OVER: "cut over",
+    }
+    return f"{done[about.origin]} by {about.author} ({about.reason})"
+
+
+def _conflict(latest: Snapshot, expected_version: int) -> VersionConflict:
+    if latest.version < expected_version:
+        return VersionConflict(
+            f"Version {latest.version} is the latest, and {expected_version} was expected: is this "
+            "the right server? Nothing was changed."
+        )
+    return VersionConflict(
+        f"Version {latest.version} is live by now, and {expected_version} was expected: it was "
+        f"{how(latest.about)}. Nothing was changed: plan again, then decide."
+    )
+
+
+def _check_consequence(planned: Plan, *, allow_data_loss: bool) -> None:
+    match planned.consequence:
+        case Consequence.IMPOSSIBLE:
+            raise ChangeImpossible(
+                f"Not on live namespaces: {_explained(planned, Consequence.IMPOSSIBLE)}. "
+                "Nothing was changed."
+            )
+        case Consequence.DATA_LOSS if not allow_data_loss:
+            raise DataLossRefused(
+                f"This would lose data: {_explained(planned, Consequence.DATA_LOSS)}. Nothing was "
+                "changed: allow it with allow_data_loss (--allow-data-loss), or leave it out."
+            )
+
+
+def _explained(planned: Plan, consequence: Consequence) -> str:
+    explanations = [
+        f"{change.namespace}: {explanation}"
+        for change in planned.changes
+        for explanation in _explanations(change, consequence)
+    ]
+    more = len(explanations) - CHANGES_SHOWN_MAX
+    shown = explanations[:CHANGES_SHOWN_MAX] + ([f"and {more} more"] if more > 0 else [])
+    return "; ".join(each.rstrip(".") for each in shown)
+
+
+def _explanations(change: NamespaceChange, consequence: Consequence) -> list[str]:
+    own = [change.explanation] if change.own_consequence is consequence else []
+    return own + [
+        f"{each.field}: {each.explanation}" + (f" ({each.hint})" if each.hint else "")
+        for each in change.fields
+        if each.consequence is consequence
+    ]
+
+
+def _log_change(snapshot: Snapshot, planned: Plan) -> None:
+    def names(*actions: Action) -> list[str]:
+        return [each.namespace for each in planned.changes if each.action in actions]
+
     _log.info(
         "namespaces applied",
         action="namespaces_applied",
         version=snapshot.version,
-        namespaces=len(now),
-        created=sorted(now.keys() - before.keys()),
-        changed=sorted(each for each in now.keys() & before.keys() if now[each] != before[each]),
-        deleted=sorted(before.keys() - now.keys()),
+        origin=str(snapshot.about.origin),
+        author=snapshot.about.author,
+        reason=snapshot.about.reason,
+        namespaces=len(snapshot.namespaces),
+        created=names(Action.CREATE, Action.RESTORE),
+        changed=names(Action.CHANGE),
+        deleted=names(Action.DELETE),
     )
-
-
-def _refused(loaded: Loaded, refusal: TallyError) -> Mistake:
-    hint = "change the namespace, or give the server what it needs and start it again"
-    return mistake(loaded.origin, START, refusal.message, hint)

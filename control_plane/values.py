@@ -1,15 +1,15 @@
 """What single values in our files may be, and how a check says what is wrong and what helps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pydantic import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from control_plane import durations
-from control_plane.durations import format_ms
+from control_plane.duration_patterns import durations_between, durations_of
+from control_plane.durations import format_ms, format_span
 from control_plane.mistakes import listed, quoted
 
-NUMBER_DIGITS_MAX = 12
 # The type of the errors that bring their own message and hint.
 OWN_ERROR = "tally"
 
@@ -22,7 +22,7 @@ def own_error(message: str, hint: str, *, at: tuple[str | int, ...] = ()) -> Pyd
 
 def duration_between(min_ms: int, max_ms: int) -> Callable[[object], object]:
     """A validator that turns `5s` into 5000, within the range."""
-    span = f"from {format_ms(min_ms)} to {format_ms(max_ms)}"
+    span = f"from {format_span(min_ms, max_ms)}"
 
     def duration_ms(value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -48,10 +48,10 @@ def _unit_hint(number: str, min_ms: int, max_ms: int) -> str:
     fitting = [
         f"{number}{unit}"
         for unit, unit_ms in durations.UNITS_MS.items()
-        if len(number) <= NUMBER_DIGITS_MAX and min_ms <= int(number) * unit_ms <= max_ms
+        if len(number) <= durations.DIGITS_MAX and min_ms <= int(number) * unit_ms <= max_ms
     ]
     if not fitting:
-        return f"write a duration from {format_ms(min_ms)} to {format_ms(max_ms)}"
+        return f"write a duration from {format_span(min_ms, max_ms)}"
     if int(number) == 0:
         return "write 0s"
     # What is mostly meant, where the range allows it.
@@ -59,5 +59,25 @@ def _unit_hint(number: str, min_ms: int, max_ms: int) -> str:
     return f"write {listed(likely or fitting, 'or')}"
 
 
-DURATION = {"type": "string", "pattern": durations.PATTERN}
-DURATION_SCHEMA = WithJsonSchema({**DURATION, "examples": ["500ms", "5s", "2m", "1h"]})
+DURATION_SCHEMA = WithJsonSchema(
+    {"type": "string", "pattern": durations.PATTERN, "examples": ["500ms", "5s", "2m", "1h"]}
+)
+
+
+def duration_schema(min_ms: int, max_ms: int, *examples: str) -> WithJsonSchema:
+    """What `duration_between` takes, for the JSON Schema. Editors complete with the examples."""
+    hint = f"write a duration from {format_span(min_ms, max_ms)}, like {examples[0]}"
+    return _pattern_schema(durations_between(min_ms, max_ms), hint, list(examples))
+
+
+def steps_schema(steps_ms: Collection[int]) -> WithJsonSchema:
+    """Durations that are one of these."""
+    steps = [format_ms(each) for each in sorted(steps_ms)]
+    return _pattern_schema(durations_of(steps_ms), f"write {listed(steps, 'or')}", steps)
+
+
+def _pattern_schema(pattern: str, hint: str, examples: list[str]) -> WithJsonSchema:
+    # Editors show `patternErrorMessage` in place of a pattern that nobody can read.
+    return WithJsonSchema(
+        {"type": "string", "pattern": pattern, "patternErrorMessage": hint, "examples": examples}
+    )

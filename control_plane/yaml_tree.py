@@ -56,6 +56,8 @@ _SYNTAX_HINTS = (
     ),
     ("found unexpected document separator", "a quote that is opened above is not closed"),
     ("found undefined alias", "write the value itself instead of an alias"),
+    ("found unknown escape character", "put text with backslashes in single quotes, not in double"),
+    ("expected <block end>, but found '<scalar>'", "put text that starts with [ or { in quotes"),
 )
 
 

@@ -49,13 +49,16 @@ STATEMENTS = {
         *("close", "watermarks", "advance", "propose_fold", "folds", "read_rollups"),
         *("write_rollup", "latest_namespaces", "get_namespaces", "put_namespaces", "beat"),
         *("live_members", "leave", "set_aside", "set_asides", "page_rollups", "write_history"),
-        *("history_at", "history_between", "write_adjustment", "adjustments"),
+        "count_rollups",
+        *("history_at", "history_between", "write_adjustment", "adjustments", "list_namespaces"),
     ),
     "memcached": ("get", "add", "set", "incr"),
     "sqlite": ("read", "transaction"),
 }
 JOBS = ("beat", "close", "retention", "history_expiry", "audit")
 AUDIT_RESULTS = ("equal", "different", "without_base", "failed")
+# Those of a namespace: counter.namespaces.Limits.
+LIMITS = ("adds_per_s", "reads_per_s", "counters", "batch_items", "names")
 STORE_ERROR_KINDS = (
     *("timeout", "unavailable", "overloaded", "connection", "full", "read_only", "damaged"),
     "other",
@@ -140,6 +143,13 @@ BEST_EFFORT_ADDS = Counter(
     {"result": _all(["counted", "duplicate"])},
 )
 
+LIMITED = Counter(
+    "tally_limited_total",
+    "{item}",
+    "Adds and reads that a limit of their namespace refused.",
+    {"limit": _all(LIMITS)},
+)
+
 # The server: reads.
 
 CACHE_LOOKUPS = Counter(
@@ -169,6 +179,33 @@ TAIL_SEGMENTS_FETCHED = Counter(
 )
 TAIL_EVENTS_KEPT = Gauge(
     "tally_tail_events_kept", "{event}", "Decoded events kept for the next tail read.", {}
+)
+
+# The server: shadow phases.
+
+SHADOW_ADDS = Counter(
+    "tally_shadow_adds_total",
+    "{event}",
+    "Events of namespaces in a shadow phase, by what became of them in the shadow.",
+    {"result": _all(["written", "late", "failed"])},
+)
+SHADOW_COMPARED = Counter(
+    "tally_shadow_compared_total",
+    "{counter}",
+    "Counters of namespaces in a shadow phase that were compared in the background.",
+    {"result": _all(["equal", "different"])},
+)
+SHADOW_DIFFERENT = Gauge(
+    "tally_shadow_different",
+    "{counter}",
+    "Counters whose shadow had another count when all were last compared in the background.",
+    {},
+)
+SHADOW_DIFFERENCE = Gauge(
+    "tally_shadow_difference",
+    "{count}",
+    "How far those counts were apart, all together.",
+    {},
 )
 
 # How far closing and folding have come, as a server sees it; clocks, as every process does.

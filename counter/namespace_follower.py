@@ -1,11 +1,13 @@
-"""Follows the namespaces of a store, for programs that serve them and do not decide them.
+"""Follows the namespaces of a store, for every program that serves them.
 
 The store is the truth, and it is asked every second: a program needs no control plane to start, to
-go on or to come back, only one that has applied namespaces at some time before.
+go on or to come back, only one that has applied namespaces at some time before. A control plane
+that is there only shortens the wait: `wake` has the store asked at once.
 """
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -32,9 +34,12 @@ class NamespaceFollower:
         self._store = store
         self._check = check
         self._switch = switch
-        self._seen = 0  # the last version that was looked at
         self._failing = False
+        self._woken = asyncio.Event()
         self.current: Snapshot | None = None
+        # A later version that cannot be served here, and why.
+        self.refused_version = 0
+        self.problem = ""
 
     async def look(self) -> None:
         """Takes the latest version, if it is new.
@@ -43,13 +48,14 @@ class NamespaceFollower:
         program's start, the refusal is raised. Raises StoreUnavailable too.
         """
         latest = await self._store.latest()
-        if latest is None or latest.version <= self._seen:
+        if latest is None or latest.version <= max(self.version, self.refused_version):
             return
         try:
             self._check(latest)
         except (SetupError, InvalidRequest) as refusal:
             if self.current is None:
                 raise
+            self.refused_version, self.problem = latest.version, refusal.message
             log.error(
                 "the new namespaces cannot be served here: keeping the ones before",
                 action="namespaces_refused",
@@ -58,20 +64,34 @@ class NamespaceFollower:
                 problem=refusal.message,
             )
         else:
-            self._switch(latest)
-            self.current = latest
+            self.take(latest)
             log.info(
                 "namespaces taken over",
                 action="namespaces_taken",
                 version=latest.version,
                 namespaces=len(latest.namespaces),
             )
-        self._seen = latest.version
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Switches to a snapshot that is stored and checked."""
+        self._switch(snapshot)
+        self.current = snapshot
+        self.refused_version, self.problem = 0, ""
+
+    @property
+    def version(self) -> int:
+        return 0 if self.current is None else self.current.version
+
+    def wake(self) -> None:
+        """Has the store asked at once: somebody says that there is a new version."""
+        self._woken.set()
 
     async def run(self) -> None:
         """Looks for ever. What is current stays so while the store is away."""
         while True:
-            await asyncio.sleep(POLL_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), POLL_S)
+            self._woken.clear()
             try:
                 await self.look()
             except TallyError as error:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from counter.errors import SetupError
+from counter.errors import SetupError, StoreDamaged
 
 NAMESPACE_NAME_BYTES_MAX = 64
 MAX_DELTA_DEFAULT = 1_000_000
@@ -135,6 +135,9 @@ class About:
     deleted: int = 0
 
 
+NOBODY_SAID = About()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionInfo:
     """A version without its namespaces, for lists."""
@@ -155,9 +158,13 @@ class Snapshot:
     next_id: int  # higher than every id ever given
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     # Deleted, the last one last. Nobody can call them, but their events that are not folded yet
-    # still are: an add was acknowledged, and a rollback may bring the namespace back.
+    # still are: an add was acknowledged, and a rollback may bring the namespace back. What a fold
+    # does not need is left out, because all versions carry them along.
     retired: tuple[Namespace, ...] = ()
     about: About = About()
+    # What the watched folder held when this version was made, as a content_hash: so that a folder
+    # is applied when it changes, and not again after somebody went on from it by command.
+    folder_hash: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "namespaces", MappingProxyType(dict(self.namespaces)))
@@ -187,12 +194,24 @@ def definition_of(namespace: Namespace) -> Definition:
 
 
 def content_hash(definitions: Iterable[Definition]) -> str:
-    """Equal for equal definitions, whatever their order and their ids."""
+    """Equal for equal definitions, whatever their order and their ids.
+
+    Only what is not the default goes in: a field that a later Tally adds changes no hash.
+    """
     plain = [
-        {each.name: getattr(definition, each.name) for each in fields(Definition)}
+        _not_default(definition, Definition)
         for definition in sorted(definitions, key=lambda each: each.name)
     ]
     return sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+
+
+def _not_default(value: Definition | Limits, kind: type[Definition | Limits]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for each in fields(kind):
+        held = getattr(value, each.name)
+        if held != each.default:
+            found[each.name] = _not_default(held, Limits) if isinstance(held, Limits) else held
+    return found
 
 
 def check_windows(snapshot: Snapshot, window_ms: int) -> None:
@@ -223,7 +242,8 @@ def next_snapshot(
     definitions: Iterable[Definition],
     *,
     applied_at_ns: int,
-    about: About = About(),
+    about: About = NOBODY_SAID,
+    folder_hash: str | None = None,
     ids: Mapping[str, int] = MappingProxyType({}),
 ) -> Snapshot:
     """The snapshot that follows `current`; `current` itself if nothing changed.
@@ -250,13 +270,15 @@ def next_snapshot(
     before = {each.id: each for each in current.namespaces.values()}
     after = {each.id: each for each in namespaces.values()}
     deleted = [each for each in before.values() if each.id not in after]
-    retired = [each for each in current.retired if each.id not in after] + deleted
+    retired = [each for each in current.retired if each.id not in after]
+    retired += [replace(each, description="", owner="", limits=NO_LIMITS) for each in deleted]
     return Snapshot(
         version=current.version + 1,
         applied_at_ns=applied_at_ns,
         next_id=next_id,
         namespaces=namespaces,
         retired=tuple(retired[-RETIRED_MAX:]),
+        folder_hash=current.folder_hash if folder_hash is None else folder_hash,
         about=replace(
             about,
             created=len(after.keys() - before.keys()),
@@ -273,6 +295,7 @@ class _Stored(msgspec.Struct):
     namespaces: list[Namespace]
     retired: list[Namespace] = []
     about: About = About()
+    folder_hash: str = ""
 
 
 def snapshot_to_json(snapshot: Snapshot) -> bytes:
@@ -284,12 +307,16 @@ def snapshot_to_json(snapshot: Snapshot) -> bytes:
             list(snapshot.namespaces.values()),
             list(snapshot.retired),
             snapshot.about,
+            snapshot.folder_hash,
         )
     )
 
 
 def snapshot_from_json(body: bytes) -> Snapshot:
-    stored = msgspec.json.decode(body, type=_Stored)
+    try:
+        stored = msgspec.json.decode(body, type=_Stored)
+    except msgspec.MsgspecError as error:
+        raise _unreadable(error) from error
     return Snapshot(
         version=stored.version,
         applied_at_ns=stored.applied_at_ns,
@@ -297,4 +324,23 @@ def snapshot_from_json(body: bytes) -> Snapshot:
         namespaces={each.name: each for each in stored.namespaces},
         retired=tuple(stored.retired),
         about=stored.about,
+        folder_hash=stored.folder_hash,
+    )
+
+
+def version_info_to_json(info: VersionInfo) -> bytes:
+    return msgspec.json.encode(info)
+
+
+def version_info_from_json(about: bytes) -> VersionInfo:
+    try:
+        return msgspec.json.decode(about, type=VersionInfo)
+    except msgspec.MsgspecError as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: msgspec.MsgspecError) -> StoreDamaged:
+    return StoreDamaged(
+        f"a stored version of the namespaces cannot be read: {error}: if a newer Tally wrote it, "
+        "run that one here too, else restore it from a backup"
     )

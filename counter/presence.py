@@ -7,6 +7,7 @@ during an upgrade. A report that cannot be read is as good as none.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 import structlog
@@ -74,6 +75,7 @@ class Presence:
         self._process = process
         self._report = report
         self._failing = False
+        self._news = asyncio.Event()
         # How many take calls, as of the last beat, this one included if it does.
         self.servers_alive = 1
 
@@ -87,6 +89,10 @@ class Presence:
     async def processes(self) -> Mapping[str, ProcessReport | None]:
         """The live processes by name; None: what it says cannot be read."""
         return {process: decode(body) for process, body in await self._membership.live()}
+
+    def tell(self) -> None:
+        """Beats at once: there is something new to say."""
+        self._news.set()
 
     async def run(self) -> None:
         """Beats for ever. While the store is away the last known number of servers stays."""
@@ -102,7 +108,9 @@ class Presence:
                         action="presence_failed",
                         problem=error.message,
                     )
-            await asyncio.sleep(BEAT_EVERY_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), BEAT_EVERY_S)
+            self._news.clear()
 
     async def leave(self) -> None:
         try:

@@ -15,6 +15,8 @@ from counter.namespaces import MAX_DELTA_LIMIT
 from counter.notes import check_note
 from counter_server.admission import Admission, RawToken
 from counter_server.states import check_rolled_up
+from counter_server.strategies.logged import Logged
+from counter_server.strategies.shadow import Shadow
 from counter_server.strategies.strategy import Outcome, Strategy
 
 # A note is larger than all else in an event. So many at once keep a full segment under 1 MiB.
@@ -39,7 +41,7 @@ class Adjustments:
         reason: str,
     ) -> Event:
         """The event for a request that passes all checks. max_delta is for callers, not here."""
-        namespace = strategy.namespace
+        namespace = _adjusted(strategy).namespace
         check_rolled_up(namespace, "keeps no history to adjust")
         check_note(author=author, reason=reason)
         if abs(delta) > MAX_DELTA_LIMIT:
@@ -60,7 +62,7 @@ class Adjustments:
             )
         self._in_flight += 1
         try:
-            [outcome] = await strategy.add((event,), wait_s=wait_s)
+            [outcome] = await _adjusted(strategy).add((event,), wait_s=wait_s)
         finally:
             self._in_flight -= 1
         assert event.note is not None, "an adjustment has one"
@@ -76,3 +78,8 @@ class Adjustments:
             problem=outcome.message if isinstance(outcome, TallyError) else None,
         )
         return outcome
+
+
+def _adjusted(strategy: Strategy) -> Strategy | Logged:
+    """In a shadow phase only the shadow: it keeps a history, and it is what will be read."""
+    return strategy.shadow if isinstance(strategy, Shadow) else strategy

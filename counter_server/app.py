@@ -1,6 +1,7 @@
 """The composition root of the server: the only place here that knows how its parts fit."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
 from functools import partial
@@ -8,6 +9,7 @@ from functools import partial
 from counter.clock import Clock
 from counter.namespaces import Namespace, Snapshot, check_windows
 from counter.namespaces import Strategy as StrategyName
+from counter.presence import NamespaceTraffic
 from counter.rpc.server import RpcServer
 from counter.settings import Platform
 from counter.storage.ports import (
@@ -23,15 +25,18 @@ from counter.windows import Layout
 from counter_server.adjustments import Adjustments
 from counter_server.admission import Admission
 from counter_server.commit import CommitLimits, GroupCommit
+from counter_server.comparison import Comparison
 from counter_server.count_at import CountsAt
 from counter_server.count_history import CountHistories
 from counter_server.late import LateTokens
 from counter_server.ledger_watch import LedgerWatch
+from counter_server.limits import Limits
 from counter_server.listing import Listing
 from counter_server.ranking import Rankings
 from counter_server.reads import Reads
 from counter_server.registry import Registry
 from counter_server.service import CounterService, Questions
+from counter_server.shadow_watch import ShadowWatch
 from counter_server.strategies import (
     Accurate,
     BestEffort,
@@ -73,10 +78,13 @@ class CounterServer:
         layout: Layout,
         clock: Clock,
         limits: CommitLimits,
+        servers_alive: Callable[[], int] = lambda: 1,
     ) -> None:
+        """`servers_alive`: how many share the limits of the namespaces, this one included."""
         self._layout = layout
         self._admission = Admission(platform, layout, clock)
         self._commit = GroupCommit(stores.event_log, layout, limits, self._admission.observe)
+        self._limits = Limits(stores.rollup_store, servers_alive=servers_alive)
         self._watch = LedgerWatch(stores.ledger, self._admission, layout, platform, clock)
         tail = Tail(stores.event_log, stores.ledger, shards=layout.shards)
         reads = Reads(stores.ledger, stores.rollup_store, tail, layout)
@@ -87,10 +95,12 @@ class CounterServer:
             reads=reads,
             layout=layout,
         )
+        listing = Listing(stores.ledger, stores.rollup_store, layout, clock)
         self._questions = Questions(
             counts_at=CountsAt(reads, stores.history_store, layout),
             count_histories=CountHistories(reads, stores.history_store, layout),
-            listing=Listing(stores.ledger, stores.rollup_store, layout, clock),
+            listing=listing,
+            comparison=Comparison(listing),
             rankings=Rankings(
                 stores.ledger, stores.rollup_store, stores.history_store, layout, clock
             ),
@@ -130,25 +140,36 @@ class CounterServer:
     def check(self, snapshot: Snapshot) -> None:
         """Raises SetupError if these namespaces cannot be served; changes nothing."""
         self._registry.check(snapshot)
+        self._limits.check(snapshot)
         check_windows(snapshot, self._layout.window_ms)
 
     def switch(self, snapshot: Snapshot) -> None:
         """Serves these namespaces from now on."""
         self._registry.switch(snapshot)
+        self._limits.switch(snapshot)
 
     async def start(self, rpc: RpcServer, stack: AsyncExitStack) -> None:
         """Registers the service; on the stack's way out the commits under way are finished."""
         await self._watch.look()
         pb_grpc.add_CounterServiceServicer_to_server(
             CounterService(
-                self._registry, self._admission, self._questions, Adjustments(self._admission)
+                self._registry,
+                self._admission,
+                self._questions,
+                Adjustments(self._admission),
+                self._limits,
             ),
             rpc.services,
         )
         stack.push_async_callback(self._commit.drain)
         stack.callback(self._questions.rankings.stop)
-        watching = asyncio.create_task(self._watch.run())
-        stack.callback(watching.cancel)
+        shadows = ShadowWatch(self._registry, self._questions.comparison)
+        for watch in (self._watch.run(), shadows.run(), self._limits.run()):
+            stack.callback(asyncio.create_task(watch).cancel)
+
+    def traffic(self) -> tuple[NamespaceTraffic, ...]:
+        """What each namespace took on in the last seconds."""
+        return self._limits.traffic()
 
     def problem(self) -> str | None:
         """Why no event can be accepted now; None when all is well."""

@@ -1,11 +1,14 @@
 """The live namespaces, each bound to its strategy. Swapped as a whole (I10)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from counter.errors import SetupError
 from counter.metrics import NAMESPACES, NAMESPACES_VERSION
 from counter.namespaces import Namespace, Snapshot
 from counter.namespaces import Strategy as StrategyName
+from counter_server.strategies.logged import Logged
+from counter_server.strategies.shadow import Shadow
 from counter_server.strategies.strategy import Strategy
 
 Binding = tuple[type[Strategy], Callable[[Namespace], Strategy]]
@@ -23,13 +26,16 @@ class Registry:
     def check(self, snapshot: Snapshot) -> None:
         """Raises SetupError if one of the namespaces cannot be served here."""
         for namespace in snapshot.namespaces.values():
-            kind, _ = self._bindings[namespace.strategy]
-            missing = kind.needs - self._ports
-            if missing:
-                raise SetupError(
-                    f"namespace {namespace.name}: strategy {namespace.strategy} needs "
-                    f"{', '.join(sorted(missing))}, which this server does not have"
-                )
+            for strategy in (namespace.strategy, namespace.shadow):
+                if strategy is None:
+                    continue
+                kind, _ = self._bindings[strategy]
+                missing = kind.needs - self._ports
+                if missing:
+                    raise SetupError(
+                        f"namespace {namespace.name}: strategy {strategy} needs "
+                        f"{', '.join(sorted(missing))}, which this server does not have"
+                    )
 
     def switch(self, snapshot: Snapshot) -> None:
         """Takes a checked snapshot, as a whole. It must be stored by now: its ids go into keys."""
@@ -37,7 +43,18 @@ class Registry:
         for namespace in snapshot.namespaces.values():
             known = self.strategies.get(namespace.name)
             if known is None or known.namespace != namespace:
-                _, bind = self._bindings[namespace.strategy]
-                known = bind(namespace)
+                known = self._bound(namespace)
             strategies[namespace.name] = known
         self.strategies, self.version = strategies, snapshot.version
+
+    def _bound(self, namespace: Namespace) -> Strategy:
+        _, bind = self._bindings[namespace.strategy]
+        strategy = bind(namespace)
+        if namespace.shadow is None:
+            return strategy
+        # What the namespace will be after the cutover, with the same id: the same counters.
+        later = replace(namespace, strategy=namespace.shadow, shadow=None)
+        _, bind_shadow = self._bindings[namespace.shadow]
+        shadow = bind_shadow(later)
+        assert isinstance(shadow, Logged), "checked when it was loaded"
+        return Shadow(strategy, shadow)

@@ -9,6 +9,7 @@ import grpc
 
 from counter.errors import InvalidRequest, NamespaceUnknown, TallyError
 from counter.events import Event
+from counter.namespaces import Namespace
 from counter.rpc.server import answering_errors
 from counter.rpc.values import duration_of
 from counter.settings import BATCH_ITEMS_MAX
@@ -17,8 +18,10 @@ from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter_server import translate
 from counter_server.adjustments import Adjustments
 from counter_server.admission import Admission, RawToken
+from counter_server.comparison import Comparison
 from counter_server.count_at import CountsAt
 from counter_server.count_history import CountHistories
+from counter_server.limits import Limits
 from counter_server.listing import Listing
 from counter_server.ranking import Rankings
 from counter_server.registry import Registry
@@ -44,6 +47,7 @@ class Questions:
     count_histories: CountHistories
     listing: Listing
     rankings: Rankings
+    comparison: Comparison
 
 
 class CounterService(pb_grpc.CounterServiceServicer):
@@ -53,15 +57,18 @@ class CounterService(pb_grpc.CounterServiceServicer):
         admission: Admission,
         questions: Questions,
         adjustments: Adjustments,
+        limits: Limits,
     ) -> None:
         self._registry = registry
         self._admission = admission
         self._questions = questions
         self._adjustments = adjustments
+        self._limits = limits
 
     @answering_errors
     async def AddCount(self, request: pb.AddCountRequest, context: Any) -> pb.AddCountResponse:
         strategy, event = self._event(request, request.delta)
+        await self._limits.add(strategy.namespace, event)
         [outcome] = await strategy.add((event,), wait_s=_wait_s(context))
         return pb.AddCountResponse(
             idempotency_token=_token_as_used(request, event), duplicate=_taken(outcome)
@@ -72,6 +79,7 @@ class CounterService(pb_grpc.CounterServiceServicer):
         self, request: pb.AddAndGetCountRequest, context: Any
     ) -> pb.AddAndGetCountResponse:
         strategy, event = self._event(request, request.delta)
+        await self._limits.add(strategy.namespace, event, reads=1)
         duplicate, value = await strategy.add_and_read(event, wait_s=_wait_s(context))
         return pb.AddAndGetCountResponse(
             idempotency_token=_token_as_used(request, event),
@@ -84,6 +92,7 @@ class CounterService(pb_grpc.CounterServiceServicer):
         self, request: pb.ClearCountRequest, context: Any
     ) -> pb.ClearCountResponse:
         strategy, event = self._event(request, None)
+        await self._limits.add(strategy.namespace, event)
         [outcome] = await strategy.add((event,), wait_s=_wait_s(context))
         return pb.ClearCountResponse(
             idempotency_token=_token_as_used(request, event), duplicate=_taken(outcome)
@@ -94,6 +103,7 @@ class CounterService(pb_grpc.CounterServiceServicer):
         strategy = self._strategy(request.namespace)
         self._admission.check_counter(request.counter_name)
         freshness = translate.freshness(request) or ANY_FRESHNESS
+        self._limits.reads(strategy.namespace)
         [value] = await strategy.read((request.counter_name,), freshness)
         return pb.GetCountResponse(
             value=translate.value_message(value, strategy.namespace.strategy)
@@ -104,9 +114,10 @@ class CounterService(pb_grpc.CounterServiceServicer):
         self, request: pb.BatchAddCountRequest, context: Any
     ) -> pb.BatchAddCountResponse:
         strategy = self._strategy(request.namespace)
-        _check_batch_size(len(request.items), "items")
+        self._check_batch_size(strategy.namespace, len(request.items), "items")
         adds, without = translate.raw_adds(request.items)
         events, errors = self._admission.events(strategy.namespace, adds, self._admission.now_ns())
+        events = await self._limits.adds(strategy.namespace, events, errors)
         outcomes: list[Outcome] = []
         if events:
             outcomes = await strategy.add(events, wait_s=_wait_s(context))
@@ -127,10 +138,11 @@ class CounterService(pb_grpc.CounterServiceServicer):
     ) -> pb.BatchGetCountResponse:
         strategy = self._strategy(request.namespace)
         counters: Sequence[str] = list(request.counter_name)
-        _check_batch_size(len(counters), "counter_name")
+        self._check_batch_size(strategy.namespace, len(counters), "counter_name")
         for position, counter in enumerate(counters):
             self._admission.check_counter(counter, f"counter_name[{position}]")
         freshness = translate.freshness(request) or ANY_FRESHNESS
+        self._limits.reads(strategy.namespace, len(counters))
         values = await strategy.read(counters, freshness)
         of_strategy = strategy.namespace.strategy
         return pb.BatchGetCountResponse(
@@ -166,6 +178,7 @@ class CounterService(pb_grpc.CounterServiceServicer):
         if not request.HasField("time"):
             raise InvalidRequest("TIME_MALFORMED", "time", "time is missing: say as of when")
         time_ns = translate.time_ns(request.time, "time", latest_ns=self._admission.latest_ns())
+        self._limits.reads(namespace)
         found = await self._questions.counts_at.at(namespace, request.counter_name, time_ns)
         response = pb.GetCountAtResponse(
             value=translate.value_message(found.value, namespace.strategy)
@@ -183,15 +196,17 @@ class CounterService(pb_grpc.CounterServiceServicer):
         if not request.HasField("start"):
             raise InvalidRequest("TIME_MALFORMED", "start", "start is missing: say from when on")
         now_ns, latest_ns = self._admission.now_ns(), self._admission.latest_ns()
+        start_ns = translate.time_ns(request.start, "start", latest_ns=latest_ns)
         end_ns, step_ms = now_ns, None
         if request.HasField("end"):
             end_ns = translate.time_ns(request.end, "end", latest_ns=latest_ns)
         if request.HasField("step"):
             step_ms = translate.step_ms(request.step)
+        self._limits.reads(namespace)
         history = await self._questions.count_histories.read(
             namespace,
             request.counter_name,
-            start_ns=translate.time_ns(request.start, "start", latest_ns=latest_ns),
+            start_ns=start_ns,
             end_ns=end_ns,
             step_ms=step_ms,
             now_ns=now_ns,
@@ -204,6 +219,7 @@ class CounterService(pb_grpc.CounterServiceServicer):
     ) -> pb.ListCountersResponse:
         namespace = self._strategy(request.namespace).namespace
         self._check_prefix(request.prefix)
+        self._limits.reads(namespace)
         page = await self._questions.listing.page(
             namespace, request.prefix, request.page_size, request.page_token
         )
@@ -218,6 +234,7 @@ class CounterService(pb_grpc.CounterServiceServicer):
         period_ns = None
         if request.rank_by == pb.RANK_BY_GROWTH:
             period_ns = translate.duration_ns(request.period, "TIME_MALFORMED", "period")
+        self._limits.reads(namespace)
         ranking = await self._questions.rankings.top(
             namespace, request.prefix, request.limit, period_ns
         )
@@ -240,6 +257,26 @@ class CounterService(pb_grpc.CounterServiceServicer):
         return pb.AdjustCountResponse(
             idempotency_token=_token_as_used(request, event), duplicate=_taken(outcome)
         )
+
+    @answering_errors
+    async def CompareShadow(
+        self, request: pb.CompareShadowRequest, context: Any
+    ) -> pb.CompareShadowResponse:
+        strategy = self._strategy(request.namespace)
+        self._check_prefix(request.prefix)
+        page = await self._questions.comparison.page(
+            strategy, request.prefix, request.page_size, request.page_token
+        )
+        return translate.comparison_message(page)
+
+    def _check_batch_size(self, namespace: Namespace, size: int, field: str) -> None:
+        if size == 0:
+            raise InvalidRequest("BATCH_EMPTY", field, f"{field} is empty: send at least one")
+        if size > BATCH_ITEMS_MAX:
+            raise InvalidRequest(
+                "BATCH_TOO_LARGE", field, f"{field} has {size} entries: at most {BATCH_ITEMS_MAX}"
+            )
+        self._limits.check_batch(namespace, size, field)
 
     def _check_prefix(self, prefix: str) -> None:
         if prefix:
@@ -280,15 +317,6 @@ def _taken(outcome: Outcome) -> bool:
     if isinstance(outcome, TallyError):
         raise outcome
     return outcome
-
-
-def _check_batch_size(size: int, field: str) -> None:
-    if size == 0:
-        raise InvalidRequest("BATCH_EMPTY", field, f"{field} is empty: send at least one")
-    if size > BATCH_ITEMS_MAX:
-        raise InvalidRequest(
-            "BATCH_TOO_LARGE", field, f"{field} has {size} entries: at most {BATCH_ITEMS_MAX}"
-        )
 
 
 def _wait_s(context: Any) -> float:

@@ -15,6 +15,7 @@ from counter.rpc.status import code_of
 from counter.rpc.values import SECONDS_MAX, clamped, duration_of, timestamp, timestamp_ns
 from counter.v1 import counter_service_pb2 as pb
 from counter_server.admission import RawAdd, RawToken
+from counter_server.comparison import ComparedPage
 from counter_server.count_history import CountHistory
 from counter_server.late import TokenStatus
 from counter_server.listing import Page
@@ -179,6 +180,21 @@ def ranking_message(ranking: Ranking, strategy: Strategy) -> pb.TopCountersRespo
     if ranking.resolution_ms is not None:
         response.resolution.CopyFrom(duration_of(ranking.resolution_ms))
     return response
+
+
+def comparison_message(page: ComparedPage) -> pb.CompareShadowResponse:
+    return pb.CompareShadowResponse(
+        counters=[
+            pb.ShadowCount(
+                counter_name=each.counter,
+                count=clamped(each.count)[0],
+                shadow_count=clamped(each.shadow_count)[0],
+            )
+            for each in page.counters
+        ],
+        next_page_token=page.next_token,
+        complete_through=timestamp(page.complete_through_ns),
+    )
 
 
 def _adjustment_message(adjustment: Adjustment) -> pb.Adjustment:

@@ -70,7 +70,9 @@ class RecordFolds:
             snapshot = await self.snapshot(record.namespaces_version)
             for namespace_id, of_namespace in events.items():
                 namespace = snapshot.by_id.get(namespace_id)
-                if namespace is not None:  # else deleted; nobody can ever read it again
+                # Deleted ones too, since somebody may bring them back with their counts. One that
+                # is not even remembered as deleted stays away: nobody can ever read it again.
+                if namespace is not None:
                     await self._add_namespace(
                         fold, namespace, of_namespace, adjusted, counts, rollups_per_batch
                     )

@@ -13,6 +13,7 @@ from control_plane.app import ControlPlane
 from counter.clock import SteadyClock, SystemClock
 from counter.errors import SetupError
 from counter.metrics_endpoint import MetricsEndpoint
+from counter.presence import Presence, ProcessReport
 from counter.rpc.server import RpcServer
 from counter.settings import Platform
 from counter.storage.memory import MemoryBestEffortCounters, MemoryCountCache, MemoryMembership
@@ -79,11 +80,13 @@ class _Embedded:
         server: CounterServer,
         worker: RollupWorker,
         control_plane: ControlPlane,
+        presence: Presence,
     ) -> None:
         self._database = database
         self._server = server
         self._worker = worker
         self._control_plane = control_plane
+        self._presence = presence
         self._rpc = RpcServer()
 
     @classmethod
@@ -97,6 +100,7 @@ class _Embedded:
         history_store = SqliteHistoryStore(database, region=platform.region)
         namespace_store = SqliteNamespaceStore(database)
         shared_cache = MemoryCountCache()
+        presence = Presence(MemoryMembership(), "embedded", lambda: embedded.report())
         layout = await _open_layout(ledger, platform, clock)
         server = CounterServer(
             Stores(
@@ -112,6 +116,7 @@ class _Embedded:
             layout=layout,
             clock=clock,
             limits=CommitLimits(),
+            servers_alive=lambda: presence.servers_alive,
         )
         worker = RollupWorker(
             FoldStores(
@@ -131,10 +136,15 @@ class _Embedded:
             member="embedded",
         )
         control_plane = ControlPlane(
-            store=namespace_store, directory=settings.namespaces, clock=clock
+            store=namespace_store,
+            directory=settings.namespaces,
+            clock=clock,
+            processes=presence.processes,
         )
         control_plane.snapshots.subscribe(server.check, follow=server.switch)
-        return cls(database, server, worker, control_plane)
+        control_plane.snapshots.subscribe(lambda _: None, follow=lambda _: presence.tell())
+        embedded = cls(database, server, worker, control_plane, presence)
+        return embedded
 
     async def start(self, listen: str, stack: AsyncExitStack) -> int:
         """What is started first is stopped last: calls, then commits, then folds, then the file."""
@@ -144,7 +154,13 @@ class _Embedded:
         port = await self._rpc.start(listen, (COUNTER_SERVICE, NAMESPACE_SERVICE, ROLLUP_SERVICE))
         stack.push_async_callback(self._rpc.stop, process.STOP_GRACE_S)
         await process.report_health(self._rpc, self._problems, stack)
+        beating = asyncio.create_task(self._presence.run())
+        stack.callback(beating.cancel)
         return port
+
+    def report(self) -> ProcessReport:
+        version = self._control_plane.snapshots.current.version
+        return ProcessReport(program="serve", version=version, traffic=self._server.traffic())
 
     def namespace_names(self) -> list[str]:
         return sorted(self._control_plane.snapshots.current.namespaces)

@@ -20,6 +20,8 @@ from counter.clock import SystemClock
 from counter.errors import SetupError
 from counter.namespace_follower import POLL_S, NamespaceFollower
 from counter.namespaces import Snapshot, Strategy, check_windows
+from counter.presence import NamespaceTraffic, Presence, ProcessReport
+from counter.rpc.namespace_watch import NamespaceWatch
 from counter.storage.cassandra import (
     CassandraEventLog,
     CassandraHistoryStore,
@@ -97,6 +99,11 @@ def _programs(config: Config) -> dict[ProgramName, tuple[Program, ProgramConfig]
     }
 
 
+def _process_name() -> str:
+    """Whatever identifies a process to the others: another one after each start."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
 class ServerProgram:
     """Takes calls. Its namespaces come from the store, so it needs no control plane to go on."""
 
@@ -105,6 +112,7 @@ class ServerProgram:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._process = _process_name()
 
     async def start(self, readiness: Readiness, stack: AsyncExitStack) -> None:
         config, platform, clock = self._config, self._config.platform, SystemClock()
@@ -112,6 +120,9 @@ class ServerProgram:
         ledger = CassandraLedger(session, platform)
         layout = await _open_layout(config, ledger, readiness)
         memcached = await _open_memcached(config, stack)
+        presence = Presence(
+            CassandraMembership(session, platform, group="processes"), self._process, self._report
+        )
         self._server = server = CounterServer(
             Stores(
                 event_log=CassandraEventLog(session, ledger, clock, platform),
@@ -128,14 +139,23 @@ class ServerProgram:
             layout=layout,
             clock=clock,
             limits=LIMITS,
+            servers_alive=lambda: presence.servers_alive,
         )
+
+        def switch(snapshot: Snapshot) -> None:
+            server.switch(snapshot)
+            presence.tell()
+
         self._follower = NamespaceFollower(
-            CassandraNamespaceStore(session), check=server.check, switch=server.switch
+            CassandraNamespaceStore(session), check=server.check, switch=switch
         )
         await self._first_namespaces(readiness)
-        following = asyncio.create_task(self._follower.run())
-        stack.callback(following.cancel)
+        _follow(self._follower, config, stack)
         await _answered(config, readiness, lambda: server.start(readiness.rpc, stack))
+        _be_present(presence, stack)
+
+    def _report(self) -> ProcessReport:
+        return _report(self.name, self._follower, self._server.traffic())
 
     async def _first_namespaces(self, readiness: Readiness) -> None:
         """Waits until a control plane has applied namespaces at all."""
@@ -147,14 +167,10 @@ class ServerProgram:
                 raise self._config.refusal("memcached", error.message, hint) from error
             if self._follower.current is not None:
                 return
-            readiness.rpc.late.awaited = (
-                "no namespaces are applied yet: start a tally control-plane"
-            )
+            awaited = "no namespaces are applied yet: start a tally control-plane, tally apply"
+            readiness.rpc.late.awaited = awaited
             if readiness.is_due("namespaces_awaited"):
-                log.warning(
-                    "no namespaces are applied yet: start a tally control-plane",
-                    action="namespaces_awaited",
-                )
+                log.warning(awaited, action="namespaces_awaited")
             await asyncio.sleep(POLL_S)
 
     def problem(self) -> str | None:
@@ -167,15 +183,18 @@ class ServerProgram:
 
 
 class WorkerProgram:
-    """Closes windows and folds. What it needs to know of namespaces it reads with each fold."""
+    """Closes windows and folds.
+
+    What it needs to know of namespaces it reads with each fold, because a fold must know every
+    namespace that its segments have. It follows them as well, to tell which version it has.
+    """
 
     name = "worker"
     service = ROLLUP_SERVICE
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        # Whatever identifies it to the other workers: another one after each start.
-        self._member = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._member = _process_name()
 
     async def start(self, readiness: Readiness, stack: AsyncExitStack) -> None:
         config, platform, clock = self._config, self._config.platform, SystemClock()
@@ -185,6 +204,17 @@ class WorkerProgram:
         memcached = await _open_memcached(config, stack)
         rollup_store = CassandraRollupStore(session, platform)
         history_store = CassandraHistoryStore(session, platform)
+        namespace_store = CassandraNamespaceStore(session)
+        presence = Presence(
+            CassandraMembership(session, platform, group="processes"),
+            self._member,
+            lambda: _report(self.name, self._follower),
+        )
+        self._follower = NamespaceFollower(
+            namespace_store,
+            check=lambda snapshot: check_windows(snapshot, layout.window_ms),
+            switch=lambda _: presence.tell(),
+        )
         self._worker = RollupWorker(
             FoldStores(
                 event_log=CassandraEventLog(session, ledger, clock, platform),
@@ -196,16 +226,18 @@ class WorkerProgram:
                 shared_cache=(
                     MemoryCountCache() if memcached is None else MemcachedCountCache(memcached)
                 ),
-                namespace_store=CassandraNamespaceStore(session),
+                namespace_store=namespace_store,
             ),
             platform=platform,
             layout=layout,
             clock=clock,
             passes_in_parallel=config.passes_in_parallel,
-            membership=CassandraMembership(session, platform),
+            membership=CassandraMembership(session, platform, group="workers"),
             member=self._member,
         )
         await self._worker.start(readiness.rpc, stack)
+        _follow(self._follower, config, stack)
+        _be_present(presence, stack)
 
     def problem(self) -> str | None:
         return self._session.problem() or self._worker.problem()
@@ -215,7 +247,7 @@ class WorkerProgram:
 
 
 class ControlPlaneProgram:
-    """Loads namespaces. Several at once are safe: no two of them store the same version."""
+    """Changes namespaces. Several at once are safe: no two of them store the same version."""
 
     name = "control-plane"
     service = NAMESPACE_SERVICE
@@ -226,11 +258,20 @@ class ControlPlaneProgram:
     async def start(self, readiness: Readiness, stack: AsyncExitStack) -> None:
         config = self._config
         session = await _open_session(config, readiness, stack)
-        self._control_plane = ControlPlane(
-            store=CassandraNamespaceStore(session), directory=config.namespaces, clock=SystemClock()
+        presence = Presence(
+            CassandraMembership(session, config.platform, group="processes"),
+            _process_name(),
+            lambda: _report(self.name, self._control_plane.snapshots.follower),
         )
-        self._control_plane.snapshots.subscribe(self._check)
+        self._control_plane = ControlPlane(
+            store=CassandraNamespaceStore(session),
+            directory=config.namespaces,
+            clock=SystemClock(),
+            processes=presence.processes,
+        )
+        self._control_plane.snapshots.subscribe(self._check, follow=lambda _: presence.tell())
         await _answered(config, readiness, lambda: self._control_plane.start(readiness.rpc, stack))
+        _be_present(presence, stack)
 
     def _check(self, snapshot: Snapshot) -> None:
         """Refuses what the servers of this config file would refuse, before it is stored."""
@@ -246,11 +287,41 @@ class ControlPlaneProgram:
         return None  # the last good namespaces are served whatever happens
 
     def details(self) -> list[str]:
-        names = ", ".join(sorted(self._control_plane.snapshots.current.namespaces))
+        current, folder = self._control_plane.snapshots.current, self._config.namespaces
+        names = ", ".join(sorted(current.namespaces)) or "none yet"
+        watched = "no folder is watched" if folder is None else f"watching {folder}"
         return [
             *_stores_in_words(self._config),
-            f"namespaces from {self._config.namespaces}: {names}",
+            f"namespaces of version {current.version}, {watched}: {names}",
         ]
+
+
+def _report(
+    program: str, follower: NamespaceFollower, traffic: tuple[NamespaceTraffic, ...] = ()
+) -> ProcessReport:
+    return ProcessReport(
+        program=program,
+        version=follower.version,
+        refused_version=follower.refused_version,
+        problem=follower.problem,
+        traffic=traffic,
+    )
+
+
+def _follow(follower: NamespaceFollower, config: Config, stack: AsyncExitStack) -> None:
+    following = asyncio.create_task(follower.run())
+    stack.callback(following.cancel)
+    watch = NamespaceWatch(
+        config.control_planes, version=lambda: follower.version, wake=follower.wake
+    )
+    watching = asyncio.create_task(watch.run())
+    stack.callback(watching.cancel)
+
+
+def _be_present(presence: Presence, stack: AsyncExitStack) -> None:
+    stack.push_async_callback(presence.leave)
+    beating = asyncio.create_task(presence.run())
+    stack.callback(beating.cancel)
 
 
 async def _answered(

@@ -8,7 +8,7 @@ from outside, like a counter's name, is shown with its control characters escape
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import IO, Any
@@ -25,6 +25,8 @@ class ExitCode(IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     UNKNOWN = 4
+    # Only where it is asked for: there is something to do, and it can be done.
+    CHANGES = 5
     INTERRUPTED = 130
     # What a shell shows for a program that SIGPIPE ended: the reader of our output went away.
     PIPE_CLOSED = 141
@@ -46,6 +48,10 @@ class Column:
     style: str = ""
     # Dropped from drawn tables in which no row has it.
     optional: bool = False
+    # Instead of `style`, for each cell of a drawn table by what it says.
+    style_of: Callable[[str], str] | None = None
+    # Never cut into lines, so that others are where room is short.
+    whole: bool = False
 
 
 class _Console(Console):
@@ -144,7 +150,12 @@ def draw_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Tabl
             justify="right" if column.right else "left",
             style=column.style,
             overflow="fold",
+            no_wrap=column.whole,
         )
     for row in rows:
-        table.add_row(*(Text(row[index]) for index in kept))
+        table.add_row(*(_cell(columns[index], row[index]) for index in kept))
     return table
+
+
+def _cell(column: Column, text: str) -> Text:
+    return Text(text, style="" if column.style_of is None else column.style_of(text))

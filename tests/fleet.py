@@ -12,7 +12,7 @@ from counter.storage.cassandra import ClusterSettings
 from counter.storage.cassandra.schema import apply
 from tests import backends
 from tests.cassandra_store import DATA_CENTER
-from tests.processes import ProgramProcess, write_namespaces
+from tests.processes import ProgramProcess, free_port, write_namespaces
 
 WINDOW_MS, ACCEPT_LIMIT_MS, CLOCK_SKEW_MS = 500, 1_500, 500
 CONVERGENCE_S = (WINDOW_MS + ACCEPT_LIMIT_MS + CLOCK_SKEW_MS) / 1_000
@@ -35,6 +35,7 @@ cassandra:
 memcached:
   servers: [{memcached}]
 control_plane:
+  addresses: [{control_planes}]
   namespaces: namespaces
 """
 
@@ -61,7 +62,10 @@ class Fleet:
             request_timeout_ms=10_000,
         )
         self._copies = copies
-        write_namespaces(home / "namespaces")
+        # Where servers and workers listen for new versions.
+        self._control_planes = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        self.namespaces = home / "namespaces"
+        write_namespaces(self.namespaces)
         self.config = home / "fleet.yaml"
         self.config.write_text(
             _CONFIG.format(
@@ -74,8 +78,10 @@ class Fleet:
                 keyspace=self.cluster.keyspace,
                 memcached=memcached,
                 log_retention=log_retention,
+                control_planes=", ".join(self._control_planes),
             )
         )
+        self._unused = list(self._control_planes)
         self._processes: list[ProgramProcess] = []
 
     @classmethod
@@ -97,7 +103,8 @@ class Fleet:
     def add(self, program: str) -> ProgramProcess:
         """One more process, not started yet."""
         log = self._home / f"{program}-{len(self._processes)}.log"
-        process = ProgramProcess(log, program, "--config", str(self.config))
+        address = self._unused.pop(0) if program == "control-plane" else None
+        process = ProgramProcess(log, program, "--config", str(self.config), address=address)
         self._processes.append(process)
         return process
 

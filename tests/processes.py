@@ -47,9 +47,14 @@ class ProgramProcess:
     """A program of Tally on a port that stays the same over restarts."""
 
     def __init__(
-        self, log: Path, program: str, *arguments: str, run_by: Sequence[str] = ()
+        self,
+        log: Path,
+        program: str,
+        *arguments: str,
+        run_by: Sequence[str] = (),
+        address: str | None = None,
     ) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = address or f"127.0.0.1:{free_port()}"
         self.log = log
         self._command = [*run_by, sys.executable, "-m", "tally", program]
         self._command += ["--listen", self.address, *arguments]

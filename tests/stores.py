@@ -99,7 +99,8 @@ class Stores:
     count_cache: CountCache
     best_effort_counters: BestEffortCounters
     namespace_store: NamespaceStore
-    membership: Membership
+    membership: Membership  # of the workers
+    processes: Membership
     # Segments, records and history of some stores expire by themselves instead of being dropped.
     expires_by_itself: bool = False
     # Of the count cache and the best_effort counters; None: bounded by bytes, not by number.
@@ -124,6 +125,7 @@ async def memory(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
         ),
         namespace_store=MemoryNamespaceStore(),
         membership=MemoryMembership(monotonic_ns=clock.now_ns),
+        processes=MemoryMembership(monotonic_ns=clock.now_ns),
     )
 
 
@@ -157,6 +159,7 @@ def sqlite_stores(database: Database, clock: Clock) -> Stores:
         ),
         namespace_store=SqliteNamespaceStore(database),
         membership=MemoryMembership(monotonic_ns=clock.now_ns),
+        processes=MemoryMembership(monotonic_ns=clock.now_ns),
     )
 
 
@@ -179,6 +182,7 @@ async def cassandra(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
             best_effort_counters=MemcachedBestEffortCounters(servers),
             namespace_store=CassandraNamespaceStore(session, platform_name=platform.region),
             membership=CassandraMembership(session, platform),
+            processes=CassandraMembership(session, platform, group="processes"),
             expires_by_itself=True,
             entries_max=None,
             tokens_in_real_time=True,

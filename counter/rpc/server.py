@@ -1,5 +1,6 @@
 """A gRPC server as every program of Tally runs it: limits, health, reflection, rich errors."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from time import perf_counter
@@ -135,6 +136,8 @@ class RpcServer:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
+        # Streams that would go on for ever end when this is set.
+        self.stopping = asyncio.Event()
         self.late = LateServices()
         self.grpc.add_generic_rpc_handlers((self.late,))
         # Where the generated code adds services: it takes this for the server.
@@ -168,6 +171,7 @@ class RpcServer:
 
     async def stop(self, grace_s: float) -> None:
         """Refuses new calls at once and gives those under way `grace_s` to finish."""
+        self.stopping.set()
         await self._health.enter_graceful_shutdown()
         await self.grpc.stop(grace_s)
 

@@ -136,6 +136,11 @@ class RollupStore(Protocol):
         `limit` that begin with `prefix` and come after `after`."""
         ...
 
+    async def count(self, namespace_id: int, bucket: int) -> int:
+        """How many counters of a bucket have rows. It takes as long as the bucket is large, and
+        nobody else waits for it."""
+        ...
+
 
 class HistoryKey(NamedTuple):
     namespace_id: int

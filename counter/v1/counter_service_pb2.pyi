@@ -1199,19 +1199,25 @@ class CompareShadowResponse(_message.Message):
 
     COUNTERS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    COMPLETE_THROUGH_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty: there are no more."""
     @_builtins.property
     def counters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShadowCount]: ...
+    @_builtins.property
+    def complete_through(self) -> _timestamp_pb2.Timestamp:
+        """Every event of the shadow up to here is folded: in the reads of eventual, after the cutover."""
+
     def __init__(
         self,
         *,
         counters: _abc.Iterable[Global___ShadowCount] | None = ...,
         next_page_token: _builtins.str = ...,
+        complete_through: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["complete_through", b"complete_through"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_through", b"complete_through", "counters", b"counters", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

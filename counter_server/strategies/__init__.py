@@ -3,8 +3,9 @@
 from counter_server.strategies.accurate import Accurate
 from counter_server.strategies.best_effort import BestEffort
 from counter_server.strategies.eventual import CacheLayer, Eventual
-from counter_server.strategies.logged import EventPath
+from counter_server.strategies.logged import EventPath, Logged
 from counter_server.strategies.rolling_window import RollingWindow
+from counter_server.strategies.shadow import Shadow
 from counter_server.strategies.strategy import Freshness, Outcome, Source, Strategy, Value
 
 __all__ = [
@@ -14,8 +15,10 @@ __all__ = [
     "EventPath",
     "Eventual",
     "Freshness",
+    "Logged",
     "Outcome",
     "RollingWindow",
+    "Shadow",
     "Source",
     "Strategy",
     "Value",

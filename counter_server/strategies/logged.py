@@ -38,6 +38,21 @@ class Logged:
         self._layout = path.layout
 
     async def add(self, events: Sequence[Event], *, wait_s: float) -> list[Outcome]:
+        late, written_late = await self.write(events)
+        if not late and not written_late:
+            return [False] * len(events)
+        settled = await self._late.settle(self.namespace.id, late + written_late, wait_s=wait_s)
+        outcomes: dict[Identity, Outcome] = {}
+        for at, (event, outcome) in enumerate(zip(late + written_late, settled, strict=True)):
+            outcomes[identity(event)] = outcome if at < len(late) else _of_written(outcome)
+        return [outcomes.get(identity(event), False) for event in events]
+
+    async def write(self, events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
+        """Writes events, and looks up no outcome: answers with those that came late.
+
+        The first were known to be late and are not written; of the others, which were written too
+        late, a fold decides. What is in neither is durable and will count exactly once.
+        """
         refusal = self._admission.refusal()
         if refusal is not None:
             raise refusal
@@ -47,14 +62,9 @@ class Logged:
         written_late: list[Event] = []
         if in_time:
             written_late = await self._commit.write(self.namespace.id, in_time)
-        if not written_late and len(in_time) == len(events):
-            return [False] * len(events)
-        late = [event for event in events if event.time_ns < first_open_ns]
-        settled = await self._late.settle(self.namespace.id, late + written_late, wait_s=wait_s)
-        outcomes: dict[Identity, Outcome] = {}
-        for at, (event, outcome) in enumerate(zip(late + written_late, settled, strict=True)):
-            outcomes[identity(event)] = outcome if at < len(late) else _of_written(outcome)
-        return [outcomes.get(identity(event), False) for event in events]
+        if len(in_time) == len(events):
+            return [], written_late
+        return [event for event in events if event.time_ns < first_open_ns], written_late
 
     async def add_and_read(self, event: Event, *, wait_s: float) -> tuple[bool, Value]:
         [outcome] = await self.add([event], wait_s=wait_s)

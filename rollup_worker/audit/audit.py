@@ -285,7 +285,7 @@ class Audit:
         namespace = (await self._snapshot()).namespaces.get(name)
         if namespace is None:
             raise NamespaceUnknown(f"there is no namespace {name}: create it first")
-        if namespace.strategy is Strategy.BEST_EFFORT:
+        if namespace.strategy is Strategy.BEST_EFFORT and namespace.shadow is None:
             raise Unsupported(f"namespace {name} is best_effort: its adds leave no events to audit")
         return namespace
 

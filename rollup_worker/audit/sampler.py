@@ -140,7 +140,7 @@ class Sampler:
         owned, shards = self._owned(), self._audit.layout.shards
         self._after = ""
         for namespace in snapshot.namespaces.values() if snapshot else ():
-            if namespace.strategy is Strategy.BEST_EFFORT:
+            if namespace.strategy is Strategy.BEST_EFFORT and namespace.shadow is None:
                 continue
             buckets = ROLLUP_BUCKETS[namespace.cardinality]
             # Shard and bucket of a counter are the same hash modulo two numbers, so they agree

@@ -7,11 +7,18 @@ import typer
 
 from tally.commands.connection import JsonOption
 from tally.commands.extras import needs_server_extra
-from tally.output import ExitCode, Failure, print_json, say, write_line
+from tally.commands.mistakes_view import (
+    MISTAKE_FIELDS,
+    counted,
+    mistake_documents,
+    print_mistakes,
+)
+from tally.commands.namespace_files import require_folder
+from tally.output import ExitCode, print_json, say
 
 CHECK_FIELDS = (
-    "JSON: directory, namespaces (the names without mistakes), mistakes, a list of: path, line, "
-    "column, field, message, hint."
+    "JSON: directory, namespaces (the names without mistakes), mistakes, a list of: "
+    f"{MISTAKE_FIELDS}."
 )
 
 
@@ -24,11 +31,7 @@ def check(
     """Check a folder of namespaces: all mistakes of all files in one run."""
     with needs_server_extra("tally check"):
         from control_plane.loader import load_directory
-    if not directory.is_dir():
-        raise Failure(
-            f"{directory} is not a folder. Give the folder that holds the namespaces' YAML files.",
-            ExitCode.USAGE,
-        )
+    require_folder(directory)
     loaded = load_directory(directory)
     exit_code = ExitCode.REFUSED if loaded.mistakes else ExitCode.OK
     if json:
@@ -36,37 +39,11 @@ def check(
             {
                 "directory": str(directory),
                 "namespaces": [each.name for each in loaded.definitions],
-                "mistakes": [
-                    {
-                        "path": str(each.path),
-                        "line": each.line,
-                        "column": each.column,
-                        "field": each.field,
-                        "message": each.message,
-                        "hint": each.hint,
-                    }
-                    for each in loaded.mistakes
-                ],
+                "mistakes": mistake_documents(loaded.mistakes),
             }
         )
-        return exit_code
-    for mistake in loaded.mistakes:
-        field = f"{mistake.field}: " if mistake.field else ""
-        say(f"{mistake.path}:{mistake.line}:{mistake.column}: {field}{mistake.message}")
-        if mistake.hint:
-            say(f"    {mistake.hint}", style="dim")
-    if not loaded.mistakes:
-        say(f"{_counted(len(loaded.definitions), 'namespace')}, no mistakes", style="green")
-        return exit_code
-    files = len({str(each.path) for each in loaded.mistakes})
-    write_line("")
-    say(
-        f"{_counted(len(loaded.mistakes), 'mistake')} in {_counted(files, 'file')}: "
-        "a server would keep what it has and load nothing of this",
-        style="bold red",
-    )
+    elif loaded.mistakes:
+        print_mistakes(loaded.mistakes, "a server would keep what it has and load nothing of this")
+    else:
+        say(f"{counted(len(loaded.definitions), 'namespace')}, no mistakes", style="green")
     return exit_code
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,10 +1,11 @@
-"""`tally namespaces`."""
+"""`tally namespaces`: which there are, who runs them, and a file for a new one."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from clients import Namespace
+from clients import Namespace, NamespaceLimits, Strategy
 from tally.commands.connection import (
     JsonOption,
     ServerOption,
@@ -13,14 +14,18 @@ from tally.commands.connection import (
     target_of,
 )
 from tally.commands.health import NAMESPACES
+from tally.commands.new_namespace import write_new
+from tally.commands.process_view import FLEET_FIELDS, fleet_document, print_fleet
 from tally.commands.values import format_count, format_setting_ms, format_time
 from tally.output import Column, ExitCode, Failure, print_json, print_table, say
 
 NAMESPACES_FIELDS = (
     "JSON: version, applied_at, namespaces, a list of: name, id, description, owner, strategy, "
     "cardinality, max_delta, cache_ttl_ms, cache_local_ttl_ms, dedupe_ttl_ms, history (a list of: "
-    "step_ms, retention_ms), rolling_window_ms."
+    "step_ms, retention_ms), rolling_window_ms, limits (adds_per_s, reads_per_s, counters, "
+    f"batch_items, names), shadow. JSON with --fleet: {FLEET_FIELDS}."
 )
+NEW = "new"
 COLUMNS = (
     Column(title="name", style="cyan"),
     Column(title="id", right=True),
@@ -33,23 +38,83 @@ COLUMNS = (
     Column(title="rolling window", right=True, optional=True),
     Column(title="owner", optional=True),
     Column(title="description", optional=True),
+    Column(title="limits", optional=True),
+    Column(title="shadow", optional=True),
 )
 
 
 def namespaces(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", show_default=False)] = None,
+    # One word is a name; of two, the first is `new`.
+    first: Annotated[
+        str | None,
+        typer.Argument(metavar="new", help="Write a file for NAME.", show_default=False),
+    ] = None,
+    second: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Just this one.", show_default=False)
+    ] = None,
+    version: Annotated[
+        int | None,
+        typer.Option(
+            "--version",
+            min=1,
+            metavar="N",
+            help="As they were in this version.",
+            show_default="the live one",
+        ),
+    ] = None,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Show who runs which version instead.")
+    ] = False,
+    strategy: Annotated[
+        Strategy,
+        typer.Option("--strategy", help="Of a new namespace."),
+    ] = Strategy.EVENTUAL,
+    directory: Annotated[
+        Path,
+        typer.Option("--directory", metavar="DIR", help="Where a new namespace is written."),
+    ] = Path("configs/namespaces"),
     json: JsonOption = False,
     server: ServerOption = None,
     timeout: TimeoutOption = None,
 ) -> int:
-    """List the namespaces that the server has, or just NAME."""
+    """List the namespaces that the server has, or just NAME.
+
+    With --fleet: the live processes, which version of the namespaces each of them runs, and what
+    servers take on; of NAME alone, if it is given. `tally namespaces new NAME` writes a file for a
+    new namespace, with a comment on each field, and calls no server. In a fleet, --server is a
+    control plane.
+    """
+    if second is not None:
+        if first != NEW:
+            raise typer.BadParameter(
+                f"{second!r} is one name too many. To write a new namespace: tally namespaces new "
+                "NAME."
+            )
+        return write_new(second, strategy, directory)
+    name = first
     target = target_of(context, server, timeout)
+    if fleet:
+        if version is not None:
+            raise typer.BadParameter("--fleet is about what runs now: leave out --version.")
+        with calling(target, service=NAMESPACES) as client:
+            processes = client.processes()
+        if json:
+            print_json(fleet_document(processes, name))
+        else:
+            print_fleet(processes, name)
+        return ExitCode.OK
     with calling(target, service=NAMESPACES) as client:
-        answer = client.namespaces()
+        answer = client.namespaces(version=version)
     shown = [each for each in answer.namespaces if name is None or each.name == name]
     if name is not None and not shown:
-        raise Failure(f"no namespace {name!r} on {target.server}. List them with: tally namespaces")
+        others = (
+            "Write one with: tally namespaces new NAME"
+            if name == NEW
+            else ("List them with: tally namespaces")
+        )
+        at = "" if version is None else f" in version {version}"
+        raise Failure(f"no namespace {name!r}{at} on {target.server}. {others}")
     if json:
         print_json(
             {
@@ -83,10 +148,29 @@ def _cells(namespace: Namespace) -> tuple[str, ...]:
         "" if rolling_window_ms is None else format_setting_ms(rolling_window_ms),
         namespace.owner,
         namespace.description,
+        _limits(namespace.limits),
+        namespace.shadow or "",
     )
 
 
+def _limits(limits: NamespaceLimits) -> str:
+    shown = [
+        f"{format_count(limit)} {what}"
+        for limit, what in (
+            (limits.adds_per_s, "adds/s"),
+            (limits.reads_per_s, "reads/s"),
+            (limits.counters, "counters"),
+            (limits.batch_items, "per batch"),
+        )
+        if limit is not None
+    ]
+    if limits.names is not None:
+        shown.append(f"names {limits.names}")
+    return ", ".join(shown)
+
+
 def _document(namespace: Namespace) -> dict[str, Any]:
+    limits = namespace.limits
     return {
         "name": namespace.name,
         "id": namespace.id,
@@ -103,4 +187,12 @@ def _document(namespace: Namespace) -> dict[str, Any]:
             for each in namespace.history
         ],
         "rolling_window_ms": namespace.rolling_window_ms,
+        "limits": {
+            "adds_per_s": limits.adds_per_s,
+            "reads_per_s": limits.reads_per_s,
+            "counters": limits.counters,
+            "batch_items": limits.batch_items,
+            "names": limits.names,
+        },
+        "shadow": namespace.shadow,
     }

@@ -16,7 +16,9 @@ AuthorOption = Annotated[
 ]
 ReasonOption = Annotated[
     str | None,
-    typer.Option("--reason", metavar="TEXT", help="Why, up to 500 characters.", show_default=False),
+    typer.Option(
+        "--reason", "-m", metavar="TEXT", help="Why, up to 500 characters.", show_default=False
+    ),
 ]
 
 

@@ -7,24 +7,31 @@ import typer
 from typer.main import get_command
 
 from tally.commands import (
+    apply,
     audit,
     audit_documents,
     batch,
+    capacity,
     check,
     control_plane,
     counters,
+    cutover,
     dev,
+    diff,
     history,
     namespaces,
+    plan,
     quarantine,
     ranking,
     recount,
+    rollback,
     schema,
     serve,
     server,
     status,
     token,
     version,
+    versions,
     watch,
     worker,
 )
@@ -34,7 +41,7 @@ from tally.output import ExitCode, Failure, complain
 
 EPILOG = """Exit codes: 0 done; 1 refused, not applied, or mistakes found; 2 wrong usage; 3 the \
 server is not reachable or not serving; 4 the outcome is not known (the message says how to find \
-out); 130 interrupted.
+out); 5 only with plan --exit-code, there are changes; 130 interrupted.
 
 Into a pipe, tables are tab-separated lines under a header; --json prints one JSON document with \
 stable names. TALLY_SERVER sets the server, NO_COLOR turns colours off."""
@@ -87,10 +94,23 @@ app.command("status", epilog=status.STATUS_FIELDS, rich_help_panel=PLATFORM)(sta
 app.command("namespaces", epilog=namespaces.NAMESPACES_FIELDS, rich_help_panel=PLATFORM)(
     namespaces.namespaces
 )
+app.command("plan", epilog=plan.PLAN_JSON, rich_help_panel=PLATFORM)(plan.plan)
+app.command("apply", epilog=apply.APPLY_FIELDS, rich_help_panel=PLATFORM)(apply.apply)
+app.command("diff", epilog=diff.DIFF_FIELDS, rich_help_panel=PLATFORM)(diff.diff)
+app.command("rollback", epilog=rollback.ROLLBACK_FIELDS, rich_help_panel=PLATFORM)(
+    rollback.rollback
+)
+app.command("versions", epilog=versions.VERSIONS_FIELDS, rich_help_panel=PLATFORM)(
+    versions.versions
+)
 app.command("audit", epilog=audit_documents.AUDIT_FIELDS, rich_help_panel=PLATFORM)(audit.audit)
 app.command("recount", epilog=recount.RECOUNT_FIELDS, rich_help_panel=PLATFORM)(recount.recount)
 app.command("quarantine", epilog=quarantine.QUARANTINE_FIELDS, rich_help_panel=PLATFORM)(
     quarantine.quarantine
+)
+app.command("cutover", epilog=cutover.CUTOVER_FIELDS, rich_help_panel=PLATFORM)(cutover.cutover)
+app.command("capacity", epilog=capacity.CAPACITY_FIELDS, rich_help_panel=PLATFORM)(
+    capacity.capacity
 )
 app.command("check", epilog=check.CHECK_FIELDS, rich_help_panel=PLATFORM)(check.check)
 app.command("version", epilog=version.VERSION_FIELDS, rich_help_panel=PLATFORM)(version.version)

@@ -14,7 +14,13 @@ from counter.settings import Platform
 from counter.storage.cassandra.settings import ClusterSettings, TlsSettings
 from counter.storage.memcached.servers import MemcachedSettings
 from tally.config.messages import explain
-from tally.config.model import CassandraSection, ConfigFile, MemcachedSection, TlsSection
+from tally.config.model import (
+    CassandraSection,
+    ConfigFile,
+    ControlPlaneSection,
+    MemcachedSection,
+    TlsSection,
+)
 from tally.config.settings import (
     Config,
     ConfigError,
@@ -93,6 +99,15 @@ def _positions(fields: Fields, prefix: str) -> Iterator[tuple[str, Position]]:
             yield from _positions(node, f"{prefix}{name}.")
 
 
+def _reached_at(section: ControlPlaneSection) -> tuple[str, ...]:
+    """Where other processes find control planes: nowhere if `listen` is no place to call."""
+    if section.addresses is not None:
+        return tuple(section.addresses)
+    host, _, port = section.listen.rpartition(":")
+    everywhere = ("0.0.0.0", "[::]", "::", "")
+    return () if port == "0" or host in everywhere else (section.listen,)
+
+
 class _Assembly:
     """Makes settings of a valid file: what is left to check is how they fit, and other files."""
 
@@ -125,7 +140,12 @@ class _Assembly:
             control_plane=ProgramConfig(
                 listen=file.control_plane.listen, metrics=file.control_plane.metrics
             ),
-            namespaces=self._beside(file.control_plane.namespaces),
+            control_planes=_reached_at(file.control_plane),
+            namespaces=(
+                None
+                if file.control_plane.namespaces is None
+                else self._beside(file.control_plane.namespaces)
+            ),
             positions=self._positions,
             warnings=tuple(self._warnings),
         )

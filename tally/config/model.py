@@ -212,14 +212,22 @@ class WorkerSection(Section):
 
 
 class ControlPlaneSection(Section):
-    """`tally control-plane`: loads namespaces."""
+    """`tally control-plane`: decides which namespaces there are."""
 
     listen: ListenAddress = _listen("127.0.0.1:50053")
     metrics: MetricsAddress | None = _metrics("127.0.0.1:9466")
-    namespaces: FilePath = _text(
-        "Folder with one YAML file per namespace; changes are loaded.",
+    addresses: list[ServerAddress] | None = Field(
+        default=None,
+        description="Where servers and workers listen for new versions. Left out: at `listen`.",
+        examples=["[10.0.0.5:50053, 10.0.0.6:50053]"],
+        min_length=1,
+        max_length=HOSTS_MAX,
+    )
+    namespaces: FilePath | None = _text(
+        "Folder with one YAML file per namespace; each change of it is applied. Left out: none "
+        "is watched, and namespaces change by `tally apply` only.",
         "namespaces",
-        default="namespaces",
+        default=None,
     )
 
 

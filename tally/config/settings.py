@@ -37,7 +37,9 @@ class Config:
     worker: ProgramConfig
     passes_in_parallel: int
     control_plane: ProgramConfig
-    namespaces: Path
+    # Where control planes are listened to for new versions; empty: nowhere, the store is asked.
+    control_planes: tuple[str, ...]
+    namespaces: Path | None  # the watched folder; None: there is none
     # Of the settings that are in the file, by their full names, like `cassandra.port`.
     positions: Mapping[str, Position] = field(default_factory=dict)
     # What deserves a look and does not keep a program from starting.

@@ -169,18 +169,25 @@ def test_namespaces_change_while_running(own_tally: TallyProcess) -> None:
         assert calls.namespaces.ListNamespaces(versions, timeout=5).version == version + 1
         calls.add("plays", counter, 1, token())
 
-        plays.unlink()  # deleted and created again: a new id, and it starts at 0
-        eventually(
-            lambda: calls.namespaces.ListNamespaces(versions, timeout=5).version,
-            lambda seen: seen == version + 2,
-        )
+        plays.unlink()  # a folder alone deletes nothing
+        eventually(own_tally.log.read_text, lambda log: "--allow-data-loss" in log)
+        calls.add("plays", counter, 1, token())
+
+        def change(*command: str) -> None:
+            options = ("--server", own_tally.address, "--yes", "--allow-data-loss", "-m", "a test")
+            done = run_tally(*command, *options)
+            assert done.returncode == 0, done.stderr
+
+        change("apply", str(own_tally.namespaces))
         assert refusal(lambda: calls.add("plays", counter, 1)).reason == "NAMESPACE_UNKNOWN"
-        plays.write_text(good)
+        plays.write_text(good)  # created again: a new id, and it starts at 0
         eventually(
             lambda: calls.namespaces.ListNamespaces(versions, timeout=5).version,
             lambda seen: seen == version + 3,
         )
         assert calls.accurate("plays", counter) == 0
+        change("rollback", str(version + 1))  # the one that was deleted, with its counts
+        assert calls.accurate("plays", counter) == 12
 
 
 def test_overload_is_refused_with_a_time_to_come_back(own_tally: TallyProcess) -> None:

@@ -47,3 +47,17 @@ async def test_who_falls_silent_is_forgotten(stores: Stores, clock: ManualClock)
     clock.advance_ms(1_001)  # for stores that live by the tests' clock; others take a second
     while await names(stores) != ["alive"]:  # noqa: ASYNC110 (no event tells)
         await asyncio.sleep(0.05)
+
+
+async def test_groups_do_not_see_each_other(stores: Stores) -> None:
+    await stores.membership.beat("a worker", b"its shards", ttl_s=60)
+    assert await stores.processes.live() == []
+    await stores.processes.beat("a worker", b"its version", ttl_s=60)
+    await stores.processes.beat("a server", b"its traffic", ttl_s=60)
+    assert await stores.membership.live() == [("a worker", b"its shards")]
+    both = [("a server", b"its traffic"), ("a worker", b"its version")]
+    assert await stores.processes.live() == both
+    await stores.membership.leave("a worker")
+    await stores.membership.leave("a server")
+    assert await stores.membership.live() == []
+    assert await stores.processes.live() == both

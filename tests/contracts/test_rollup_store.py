@@ -1,5 +1,7 @@
 """RollupStore: rows come back exactly, and an older fold never replaces a newer one."""
 
+import asyncio
+
 import pytest
 
 from counter.rollups import Recent, Rollup, RollupKey
@@ -276,3 +278,28 @@ async def test_a_page_among_thousands(stores: Stores) -> None:
     assert await names(stores, "c05", limit=2_000) == [f"c05{at:03}" for at in range(1_000)]
     assert await names(stores, limit=5_500) == listed[:5_500]
     assert await names(stores, after="c02999", limit=3) == ["c03000", "c03001", "c03002"]
+
+
+async def test_counting_an_empty_bucket(stores: Stores) -> None:
+    assert await stores.rollup_store.count(1, 0) == 0
+
+
+async def test_counters_are_counted_by_bucket_and_namespace(stores: Stores) -> None:
+    rows = [(key(f"c{at}", bucket=at % 3), Rollup(at, through_window=1)) for at in range(700)]
+    rows += [(key(name, namespace_id=2), Rollup(1)) for name in NAMES]
+    await stores.rollup_store.write(rows)
+    newer = [(each, Rollup(0, 1, through_window=2)) for each, _ in rows[:50]]
+    await stores.rollup_store.write(newer)
+    assert [await stores.rollup_store.count(1, bucket) for bucket in range(4)] == [234, 233, 233, 0]
+    assert await stores.rollup_store.count(2, 0) == len(NAMES)
+
+
+async def test_a_large_bucket_is_counted_while_others_read_and_write(stores: Stores) -> None:
+    rows = [(key(f"c{at:05}"), Rollup(at)) for at in range(11_000)]
+    await stores.rollup_store.write(rows)
+    counted, found, _ = await asyncio.gather(
+        stores.rollup_store.count(1, 0),
+        stores.rollup_store.read([rows[7][0]]),
+        stores.rollup_store.write([(key("other", bucket=1), Rollup(1))]),
+    )
+    assert (counted, found) == (11_000, [rows[7][1]])

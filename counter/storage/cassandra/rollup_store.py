@@ -58,6 +58,10 @@ class CassandraRollupStore:
         rows = await self._session.run("page_rollups", key)
         return [(counter, from_text(state)) for counter, state in rows]
 
+    async def count(self, namespace_id: int, bucket: int) -> int:
+        [(count,)] = await self._session.run("count_rollups", (namespace_id, bucket, self._region))
+        return int(count)
+
     async def _read(
         self, namespace_id: int, bucket: int, counters: list[str], found: dict[RollupKey, Rollup]
     ) -> None:

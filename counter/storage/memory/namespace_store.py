@@ -1,4 +1,4 @@
-from counter.namespaces import Snapshot
+from counter.namespaces import Snapshot, VersionInfo
 
 
 class MemoryNamespaceStore:
@@ -16,3 +16,7 @@ class MemoryNamespaceStore:
             return False
         self._versions.append(snapshot)
         return True
+
+    async def versions(self, *, before: int | None, limit: int) -> list[VersionInfo]:
+        earlier = self._versions[: None if before is None else max(0, before - 1)]
+        return [each.info for each in earlier[: -limit - 1 : -1]]

@@ -29,5 +29,8 @@ class MemoryRollupStore:
         names = sorted(name for name in rollups if first <= name < end)
         return [(name, rollups[name]) for name in names[:limit]]
 
+    async def count(self, namespace_id: int, bucket: int) -> int:
+        return len(self._bucket(namespace_id, bucket))
+
     def _bucket(self, namespace_id: int, bucket: int) -> dict[str, Rollup]:
         return self._buckets.get((namespace_id, bucket), {})

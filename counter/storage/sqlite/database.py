@@ -111,6 +111,21 @@ class Database:
         except sqlite3.Error as error:
             raise self._translated(error) from error
 
+    async def read_aside(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """For reads that take long: on a thread and a connection of their own."""
+
+        def read() -> list[Any]:
+            connection = sqlite3.connect(f"{Path(self.path).absolute().as_uri()}?mode=ro", uri=True)
+            try:
+                return connection.execute(statement, parameters).fetchall()
+            finally:
+                connection.close()
+
+        try:
+            return await asyncio.to_thread(read)
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
     async def close(self) -> None:
         """Finishes the jobs that wait, then closes the file. Nothing comes after the None."""
         self._closing = True

@@ -28,6 +28,7 @@ _PAGE = (
     f"SELECT counter, {READ_COLUMNS} FROM rollups WHERE namespace_id = ? AND bucket = ? "
     "AND counter >= ? AND counter < ? AND region = ? ORDER BY counter LIMIT ?"
 )
+_COUNT = "SELECT count(*) FROM rollups WHERE namespace_id = ? AND bucket = ? AND region = ?"
 
 
 class SqliteRollupStore:
@@ -54,6 +55,10 @@ class SqliteRollupStore:
         first, end = name_range(prefix, after)
         rows = self._database.read(_PAGE, (namespace_id, bucket, first, end, self._region, limit))
         return [(row[0], from_columns(row[1:])) for row in rows]
+
+    async def count(self, namespace_id: int, bucket: int) -> int:
+        rows = await self._database.read_aside(_COUNT, (namespace_id, bucket, self._region))
+        return int(rows[0][0])
 
     def write_in(self, connection: sqlite3.Connection, rows: Sequence[RollupRow]) -> None:
         region = self._region

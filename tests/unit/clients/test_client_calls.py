@@ -6,16 +6,16 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import grpc
 import pytest
 
 from clients import (
     CounterClient,
-    CounterEntry,
     CountValue,
     InvalidRequest,
+    NamespaceLimited,
     NamespaceUnknown,
     NotPermitted,
     OutcomeUnknown,
@@ -156,6 +156,34 @@ async def test_refused_until_the_deadline_is_overloaded(client: Any, platform: A
         await client("add", "title-42", timeout_s=0.5)
     assert caught.value.reason == "FOLD_LAGGING"
     assert 2 <= len(platform.requests) <= 6
+
+
+async def test_a_limit_of_the_namespace_is_waited_out(client: Any, platform: Any) -> None:
+    platform.refuse(errors.AddsLimited("3 adds per second", retry_after_ms=200))
+    started_s = time.monotonic()
+    await client("add", "title-42")
+    assert time.monotonic() - started_s >= 0.2
+    assert platform.count("title-42") == 1
+    assert len(set(platform.tokens())) == 1
+    platform.refuse(errors.ReadsLimited("3 reads per second", retry_after_ms=200))
+    assert (await client("get", "title-42")).count == 1
+    platform.refuse(errors.AddsLimited("3 adds per second", retry_after_ms=60_000))
+    with pytest.raises(NamespaceLimited, match="Nothing was written") as caught:
+        await client("add", "title-42", timeout_s=0.5)
+    assert caught.value.reason == "ADDS_LIMITED"
+
+
+async def test_a_counter_too_many_is_told_at_once(client: Any, platform: Any) -> None:
+    platform.refuse(errors.CountersLimited("only 2 counters", retry_after_ms=100))
+    with pytest.raises(NamespaceLimited, match=r"^only 2 counters$") as caught:
+        await client("add", "title-42")
+    assert caught.value.reason == "COUNTERS_LIMITED"
+    assert len(platform.requests) == 1
+    # It proves nothing about an earlier attempt with the same token.
+    platform.break_with(grpc.StatusCode.UNAVAILABLE, after_applying=True)
+    platform.refuse(errors.CountersLimited("only 2 counters", retry_after_ms=100))
+    with pytest.raises(OutcomeUnknown):
+        await client("add", "title-42")
 
 
 async def test_a_refusal_after_an_unknown_outcome_settles_nothing(
@@ -339,8 +367,9 @@ def test_both_clients_have_the_same_methods() -> None:
     assert asynchronous.keys() == synchronous.keys()
     for name in asynchronous:
         ours, theirs = (inspect.signature(methods[name]) for methods in (asynchronous, synchronous))
-        if ours.return_annotation == AsyncIterator[CounterEntry]:
-            ours = ours.replace(return_annotation=Iterator[CounterEntry])
+        if get_origin(ours.return_annotation) is AsyncIterator:
+            (each,) = get_args(ours.return_annotation)
+            ours = ours.replace(return_annotation=Iterator[each])  # type: ignore[valid-type]
         assert ours == theirs, name
         for method in (asynchronous[name], synchronous[name]):
             assert "client" in (method.__doc__ or ""), f"{method.__qualname__} has no example"

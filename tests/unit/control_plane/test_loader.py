@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from control_plane.durations import parse_ms
 from control_plane.loader import FILES_MAX, load_directory, load_files
 from control_plane.model import NamespaceFile
+from control_plane.sections import LimitsFields
 from control_plane.yaml_tree import FILE_BYTES_MAX
 from counter.namespaces import (
     CACHE_TTL_MS_MAX,
@@ -16,9 +17,11 @@ from counter.namespaces import (
     HISTORY_RETENTION_STEPS_MAX,
     HISTORY_RETENTION_STEPS_MIN,
     MAX_DELTA_LIMIT,
+    NO_LIMITS,
     Cardinality,
     Definition,
     HistoryStep,
+    Limits,
     Strategy,
 )
 
@@ -71,6 +74,29 @@ def test_only_name_and_strategy_are_required() -> None:
 def test_dedupe_ttl_of_best_effort() -> None:
     text = "namespace: plays\ndedupe_ttl: 10m\nstrategy: best_effort\n"
     assert load_one(text).dedupe_ttl_ms == 600_000
+
+
+def test_limits() -> None:
+    text = (
+        "namespace: plays\nstrategy: eventual\nlimits:\n  adds_per_s: 50000\n"
+        "  reads_per_s: 100000000\n  counters: 1\n  batch_items: 10000\n  names: '[a-z]+(:\\d+)?'\n"
+    )
+    assert load_one(text).limits == Limits(
+        adds_per_s=50_000,
+        reads_per_s=100_000_000,
+        counters=1,
+        batch_items=10_000,
+        names=r"[a-z]+(:\d+)?",
+    )
+    only_one = "namespace: plays\nstrategy: best_effort\nlimits: {batch_items: 5}\n"
+    assert load_one(only_one).limits == Limits(batch_items=5)
+    assert load_one("namespace: plays\nstrategy: eventual\n").limits is NO_LIMITS
+
+
+def test_shadow_of_best_effort() -> None:
+    text = "namespace: plays\nshadow: eventual\nstrategy: best_effort\ndedupe_ttl: 10m\n"
+    assert load_one(text).shadow is Strategy.EVENTUAL
+    assert load_one("namespace: plays\nstrategy: best_effort\n").shadow is None
 
 
 HISTORY = """\
@@ -247,6 +273,11 @@ def test_examples_in_the_schema_are_valid() -> None:
     base = {"namespace": "plays", "strategy": "eventual"}
     for example in fields["history"]["examples"]:
         NamespaceFile.model_validate({**base, "history": example})
+    for example in fields["limits"]["examples"]:
+        NamespaceFile.model_validate({**base, "limits": example})
+    for name, each in LimitsFields.model_json_schema()["properties"].items():
+        for example in each["examples"]:
+            NamespaceFile.model_validate({**base, "limits": {name: example}})
     for example in fields["rolling_window"]["examples"]:
         rolling = {"strategy": "rolling_window", "rolling_window": example}
         NamespaceFile.model_validate({**base, **rolling})

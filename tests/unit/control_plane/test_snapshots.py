@@ -1,436 +1,303 @@
+"""The line of versions: applied, rolled back, cut over, raced for, watched."""
+
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
 
-from control_plane.snapshots import APPLY_ATTEMPTS_MAX, Snapshots
+from control_plane.plan import Action
+from control_plane.snapshots import Snapshots, Wanted, about_of
 from counter.clock import ManualClock
-from counter.errors import SetupError, StoreUnavailable
-from counter.namespaces import EMPTY, Definition, Snapshot, Strategy, next_snapshot
-from counter.storage.memory.namespace_store import MemoryNamespaceStore
+from counter.errors import (
+    ChangeImpossible,
+    DataLossRefused,
+    InvalidRequest,
+    NamespaceUnknown,
+    SetupError,
+    ShadowOff,
+    StoreUnavailable,
+    VersionConflict,
+    VersionUnknown,
+)
+from counter.namespaces import (
+    EMPTY,
+    About,
+    Cardinality,
+    Definition,
+    Origin,
+    Snapshot,
+    Strategy,
+)
+from counter.storage.memory import MemoryNamespaceStore
 
-DEADLINE_S = 15
-
-
-def write(directory: Path, name: str, rest: str = "", *, strategy: str = "eventual") -> None:
-    (directory / f"{name}.yaml").write_text(f"namespace: {name}\nstrategy: {strategy}\n{rest}")
-
-
-def make(store: MemoryNamespaceStore, directory: Path) -> Snapshots:
-    return Snapshots(store=store, directory=directory, clock=ManualClock())
-
-
-@pytest.fixture
-def store() -> MemoryNamespaceStore:
-    return MemoryNamespaceStore()
-
-
-@pytest.fixture
-async def snapshots(store: MemoryNamespaceStore, tmp_path: Path) -> Snapshots:
-    """Started, with the namespaces a and b."""
-    write(tmp_path, "a")
-    write(tmp_path, "b")
-    started = make(store, tmp_path)
-    await started.start()
-    return started
+ABOUT = About(origin=Origin.APPLIED, author="oncall", reason="a test")
 
 
-class TestStart:
-    async def test_first_start_gives_ids(self, snapshots: Snapshots) -> None:
-        assert snapshots.current.version == 1
-        assert snapshots.current.applied_at_ns == ManualClock().now_ns()
-        assert {each.name: each.id for each in snapshots.current.namespaces.values()} == {
-            "a": 1,
-            "b": 2,
-        }
+class Store(MemoryNamespaceStore):
+    """Can lose its answer after it has stored a version."""
 
-    async def test_first_start_on_a_bad_directory_lists_all_mistakes(
-        self, store: MemoryNamespaceStore, tmp_path: Path
-    ) -> None:
-        write(tmp_path, "a", "max_delta: 0\n")
-        write(tmp_path, "b", strategy="Eventual")
-        with capture_logs() as logs, pytest.raises(SetupError) as raised:
-            await make(store, tmp_path).start()
-        assert logs == [], "the error says it all"
-        assert raised.value.message.splitlines()[1:] == [
-            f"{tmp_path}/a.yaml:3:12: max_delta: '0' is out of range "
-            "(write a number from 1 to 9007199254740992)",
-            f"{tmp_path}/b.yaml:2:11: strategy: 'Eventual' is not a strategy "
-            "(did you mean eventual?)",
-        ]
-        assert await store.latest() is None
-
-    async def test_later_start_on_a_bad_directory_serves_the_last_good_version(
-        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
-    ) -> None:
-        write(tmp_path, "b", "max_delta: 0\n")
-        again = make(store, tmp_path)
-        followed: list[Snapshot] = []
-        again.subscribe(lambda _: None, follow=followed.append)
-        with capture_logs() as logs:
-            await again.start()
-        assert followed == [again.current]
-        assert again.current == snapshots.current
-        assert [each.field for each in again.mistakes] == ["max_delta"]
-        assert [each["action"] for each in logs] == ["namespace_mistake", "namespaces_kept"]
-
-    async def test_start_without_the_directory_serves_the_last_good_version(
-        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
-    ) -> None:
-        again = make(store, tmp_path / "nowhere")
-        await again.start()
-        assert again.current == snapshots.current
-        assert again.mistakes
-
-    async def test_restart_without_a_change_is_no_new_version(
-        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
-    ) -> None:
-        again = make(store, tmp_path)
-        await again.start()
-        assert again.current == snapshots.current
-
-    async def test_restart_with_a_change_keeps_ids(
-        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
-    ) -> None:
-        write(tmp_path, "aa")
-        again = make(store, tmp_path)
-        await again.start()
-        assert again.current.version == 2
-        assert {each.name: each.id for each in again.current.namespaces.values()} == {
-            "a": 1,
-            "aa": 3,
-            "b": 2,
-        }
-
-    async def test_stored_version_that_is_refused_does_not_matter_once_the_directory_is_good(
-        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
-    ) -> None:
-        def refuse_b(snapshot: Snapshot) -> None:
-            if "b" in snapshot.namespaces:
-                raise SetupError("b needs a cache")
-
-        refusing = make(store, tmp_path)
-        refusing.subscribe(refuse_b)
-        with pytest.raises(SetupError, match="b needs a cache"):
-            await refusing.start()
-        (tmp_path / "b.yaml").unlink()
-        await refusing.start()
-        assert set(refusing.current.namespaces) == {"a"}
-
-
-class TestReload:
-    async def test_version_goes_up_only_on_a_change(
-        self, snapshots: Snapshots, tmp_path: Path
-    ) -> None:
-        before = snapshots.current
-        (tmp_path / "a.yaml").write_text("# a comment\nstrategy: eventual\nnamespace: a\n")
-        assert await snapshots.reload() == ()
-        assert snapshots.current is before
-        write(tmp_path, "a", "max_delta: 7\n")
-        assert await snapshots.reload() == ()
-        assert snapshots.current.version == 2
-        assert snapshots.current.namespaces["a"].max_delta == 7
-        assert snapshots.current.namespaces["a"].id == before.namespaces["a"].id
-        assert before.namespaces["a"].max_delta == 1_000_000
-
-    async def test_created_again_is_another_id(
-        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
-    ) -> None:
-        (tmp_path / "b.yaml").unlink()
-        await snapshots.reload()
-        assert set(snapshots.current.namespaces) == {"a"}
-        write(tmp_path, "b")
-        with capture_logs() as logs:
-            await snapshots.reload()
-        assert snapshots.current.namespaces["b"].id == 3
-        assert await store.latest() == snapshots.current
-        assert logs[-1]["action"] == "namespaces_applied"
-        assert (logs[-1]["created"], logs[-1]["changed"], logs[-1]["deleted"]) == (["b"], [], [])
-
-    @pytest.mark.parametrize(
-        "spoil",
-        [
-            lambda directory: write(directory, "b", "max_delta: 0\n"),
-            lambda directory: (directory / "b.yaml").write_text("namespace: b\nstrat"),
-            lambda directory: (directory / "b.yaml").write_text(""),
-            lambda directory: write(directory, "b", "cardinality: low\n"),
-            lambda directory: write(directory, "b", strategy="best_effort"),
-            lambda directory: [each.unlink() for each in directory.iterdir()],
-        ],
-        ids=["range", "half", "empty", "cardinality", "strategy", "no-files"],
-    )
-    async def test_bad_directory_changes_nothing(
-        self,
-        snapshots: Snapshots,
-        store: MemoryNamespaceStore,
-        tmp_path: Path,
-        spoil: Callable[[Path], object],
-    ) -> None:
-        before = snapshots.current
-        write(tmp_path, "a", "max_delta: 7\n")  # good in itself, but not applied alone
-        spoil(tmp_path)
-        mistakes = await snapshots.reload()
-        assert mistakes
-        assert snapshots.mistakes == mistakes
-        assert snapshots.current is before
-        assert await store.latest() is before
-
-    async def test_replacing_every_namespace_is_refused(
-        self, snapshots: Snapshots, tmp_path: Path
-    ) -> None:
-        for name in ("a", "b"):
-            (tmp_path / f"{name}.yaml").unlink()
-        write(tmp_path, "c")
-        (only,) = await snapshots.reload()
-        assert only.path == str(tmp_path)
-        assert only.message == "would remove every live namespace: a and b"
-
-    async def test_each_mistake_is_logged_once(self, snapshots: Snapshots, tmp_path: Path) -> None:
-        with capture_logs() as logs:
-            write(tmp_path, "b", "max_delta: 0\n")
-            await snapshots.reload()
-            await snapshots.reload()
-            write(tmp_path, "a", "max_delta: 0\n")
-            await snapshots.reload()
-            write(tmp_path, "a")
-            write(tmp_path, "b")
-            await snapshots.reload()
-        assert [each["action"] for each in logs] == [
-            "namespace_mistake",
-            "namespace_mistake",
-            "namespaces_valid",
-        ]
-        assert logs[0]["mistake"].startswith(f"{tmp_path}/b.yaml:3:12: max_delta: ")
-        assert logs[1]["mistake"].startswith(f"{tmp_path}/a.yaml:3:12: max_delta: ")
-        assert snapshots.mistakes == ()
-
-    async def test_check_sees_a_snapshot_first_and_may_refuse_it(
-        self, snapshots: Snapshots, store: MemoryNamespaceStore, tmp_path: Path
-    ) -> None:
-        before = snapshots.current
-        seen: list[int] = []
-
-        def refuse(snapshot: Snapshot) -> None:
-            seen.append(snapshot.version)
-            assert snapshots.current is before
-            raise SetupError("c needs a cache that this server does not have")
-
-        followed: list[Snapshot] = []
-        snapshots.subscribe(refuse, follow=followed.append)
-        write(tmp_path, "c")
-        (only,) = await snapshots.reload()
-        assert only.message == "c needs a cache that this server does not have"
-        assert (seen, followed) == ([2], [])
-        assert snapshots.current is before
-        assert await store.latest() is before
-
-    async def test_lost_race_starts_again_from_the_winner(
-        self, snapshots: Snapshots, tmp_path: Path, store: MemoryNamespaceStore
-    ) -> None:
-        write(tmp_path, "c")
-        other = [
-            *snapshots.current.namespaces.values(),
-            Definition(name="d", strategy=Strategy.EVENTUAL),
-        ]
-        winner = next_snapshot(snapshots.current, other, applied_at_ns=5)
-        raced = RacedStore(store, [winner])
-        racing = make(raced, tmp_path)  # type: ignore[arg-type]
-        racing.current = snapshots.current
-        assert await racing.reload() == ()
-        assert racing.current.version == 3
-        assert racing.current.namespaces["c"].id == 4  # d had 3, and it is not given again
-
-    async def test_races_are_bounded(
-        self, snapshots: Snapshots, tmp_path: Path, store: MemoryNamespaceStore
-    ) -> None:
-        write(tmp_path, "c")
-        winners: list[Snapshot] = []
-        latest = snapshots.current
-        for number in range(APPLY_ATTEMPTS_MAX):
-            definitions = [
-                *snapshots.current.namespaces.values(),
-                Definition(name=f"n{number}", strategy=Strategy.EVENTUAL),
-            ]
-            latest = next_snapshot(latest, definitions, applied_at_ns=5)
-            winners.append(latest)
-        racing = make(RacedStore(store, winners), tmp_path)  # type: ignore[arg-type]
-        racing.current = snapshots.current
-        with pytest.raises(StoreUnavailable, match="another process"):
-            await racing.reload()
-        assert racing.current is snapshots.current
-        assert await racing.reload() == ()
-
-    async def test_store_failure_changes_nothing_and_can_be_repeated(
-        self, snapshots: Snapshots, tmp_path: Path, store: MemoryNamespaceStore
-    ) -> None:
-        failing = FailingStore(store)
-        changing = make(failing, tmp_path)  # type: ignore[arg-type]
-        followed: list[Snapshot] = []
-        changing.subscribe(lambda _: None, follow=followed.append)
-        await changing.start()
-        before = changing.current
-        assert followed == [before]
-        write(tmp_path, "c")
-        failing.fails_after_write = True
-        with pytest.raises(StoreUnavailable):
-            await changing.reload()
-        assert changing.current is before
-        assert followed == [before], "nobody follows what may not be stored"
-        failing.fails_after_write = False
-        assert await changing.reload() == ()
-        assert (changing.current.version, set(changing.current.namespaces)) == (2, {"a", "b", "c"})
-        assert followed == [before, changing.current]
-
-
-class RacedStore:
-    """Another process stores its version just before each of the first puts."""
-
-    def __init__(self, store: MemoryNamespaceStore, winners: list[Snapshot]) -> None:
-        self._store = store
-        self._winners = winners
-
-    async def latest(self) -> Snapshot | None:
-        return await self._store.latest()
+    loses_answers = False
 
     async def put(self, snapshot: Snapshot) -> bool:
-        if self._winners:
-            assert await self._store.put(self._winners.pop(0))
-        return await self._store.put(snapshot)
-
-
-class FailingStore:
-    def __init__(self, store: MemoryNamespaceStore) -> None:
-        self._store = store
-        self.fails_after_write = False
-        self.is_down = False
-
-    async def latest(self) -> Snapshot | None:
-        if self.is_down:
-            raise StoreUnavailable("the store is down")
-        return await self._store.latest()
-
-    async def put(self, snapshot: Snapshot) -> bool:
-        stored = await self._store.put(snapshot)
-        if self.fails_after_write:
-            raise StoreUnavailable("the store did not answer in time")
+        stored = await super().put(snapshot)
+        if self.loses_answers:
+            raise StoreUnavailable("the answer was lost")
         return stored
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - files and threads set no event
-            await asyncio.sleep(0.02)
+@pytest.fixture
+def store() -> Store:
+    return Store()
 
 
-@asynccontextmanager
-async def watching(snapshots: Snapshots) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(snapshots.watch(stop, poll_ms=500, settle_ms=50))
-    try:
-        yield
-    finally:
-        stop.set()
-        async with asyncio.timeout(DEADLINE_S):
-            await task
+@pytest.fixture
+def snapshots(store: Store) -> Snapshots:
+    return Snapshots(store=store, clock=ManualClock())
 
 
-class TestWatch:
-    async def test_change_is_picked_up(self, snapshots: Snapshots, tmp_path: Path) -> None:
-        async with watching(snapshots):
-            write(tmp_path, "c")
-            await until(lambda: "c" in snapshots.current.namespaces)
-            (tmp_path / "c.yaml").unlink()
-            await until(lambda: "c" not in snapshots.current.namespaces)
+def definition(name: str, **values: object) -> Definition:
+    return replace(Definition(name=name, strategy=Strategy.EVENTUAL), **values)  # type: ignore[arg-type]
 
-    async def test_write_and_rename(self, snapshots: Snapshots, tmp_path: Path) -> None:
-        async with watching(snapshots):
-            temporary = tmp_path / ".a.yaml.tmp"
-            temporary.write_text("namespace: a\nstrategy: accurate\n")
-            temporary.rename(tmp_path / "a.yaml")
-            await until(lambda: snapshots.current.namespaces["a"].strategy is Strategy.ACCURATE)
-        assert snapshots.current.version == 2
 
-    async def test_change_before_the_watch_began(
-        self, snapshots: Snapshots, tmp_path: Path
+def wanted(*definitions: Definition | str, **values: object) -> Wanted:
+    full = [each if isinstance(each, Definition) else definition(each) for each in definitions]
+    return replace(Wanted(definitions=full, about=ABOUT), **values)  # type: ignore[arg-type]
+
+
+async def apply(snapshots: Snapshots, *definitions: Definition | str) -> Snapshot:
+    applied, _ = await snapshots.apply(
+        wanted(*definitions, allow_data_loss=True), expected_version=snapshots.current.version
+    )
+    return applied
+
+
+async def test_before_the_first_version_nothing_is_there(snapshots: Snapshots) -> None:
+    assert snapshots.current is EMPTY
+    assert await snapshots.version(0) is EMPTY
+
+
+async def test_applied_it_is_stored_and_current(snapshots: Snapshots, store: Store) -> None:
+    followed: list[Snapshot] = []
+    snapshots.subscribe(lambda _: None, follow=followed.append)
+    with capture_logs() as logs:
+        applied, planned = await snapshots.apply(wanted("a", "b"), expected_version=0)
+    assert applied == await store.latest() == snapshots.current
+    assert followed == [applied]
+    assert (applied.version, applied.about) == (1, replace(ABOUT, created=2))
+    assert applied.applied_at_ns == ManualClock().now_ns()
+    assert [(each.namespace, each.action) for each in planned.changes] == [
+        ("a", Action.CREATE),
+        ("b", Action.CREATE),
+    ]
+    assert (logs[-1]["author"], logs[-1]["created"]) == ("oncall", ["a", "b"])
+
+
+async def test_without_a_change_there_is_no_new_version(snapshots: Snapshots) -> None:
+    await apply(snapshots, "a")
+    applied, planned = await snapshots.apply(wanted("a"), expected_version=1)
+    assert (applied.version, planned.changes) == (1, ())
+
+
+@pytest.mark.parametrize("expected", [0, 2])
+async def test_another_live_version_than_expected_changes_nothing(
+    snapshots: Snapshots, store: Store, expected: int
+) -> None:
+    before = await apply(snapshots, "a")
+    with pytest.raises(VersionConflict) as raised:
+        await snapshots.apply(wanted("a", "b"), expected_version=expected)
+    assert "Nothing was changed" in raised.value.message
+    assert await store.latest() is before is snapshots.current
+
+
+async def test_the_loser_of_a_race_is_told_who_won(store: Store) -> None:
+    one, other = (Snapshots(store=store, clock=ManualClock()) for _ in range(2))
+    await apply(one, "a")
+    with pytest.raises(VersionConflict, match=r"Version 1 is live .* applied by oncall \(a test\)"):
+        await other.apply(wanted("b"), expected_version=0)
+
+
+async def test_of_many_admins_at_once_one_wins(store: Store) -> None:
+    admins = [Snapshots(store=store, clock=ManualClock()) for _ in range(8)]
+    results = await asyncio.gather(
+        *(
+            admin.apply(wanted(definition("a", owner=f"team {number}")), expected_version=0)
+            for number, admin in enumerate(admins)
+        ),
+        return_exceptions=True,
+    )
+    conflicts = [each for each in results if isinstance(each, VersionConflict)]
+    assert len(conflicts) == 7
+    assert [each.version for each in await store.versions(before=None, limit=9)] == [1]
+
+
+async def test_a_lost_answer_is_found_again_by_the_same_call(
+    snapshots: Snapshots, store: Store
+) -> None:
+    await apply(snapshots, "a")
+    store.loses_answers = True
+    with pytest.raises(StoreUnavailable):
+        await snapshots.apply(wanted("a", "b"), expected_version=1)
+    assert snapshots.current.version == 1, "nobody follows what may not be stored"
+    store.loses_answers = False
+    applied, planned = await snapshots.apply(wanted("a", "b"), expected_version=1)
+    assert applied.version == snapshots.current.version == 2
+    assert [each.namespace for each in planned.changes] == ["b"]
+    other = About(origin=Origin.APPLIED, author="somebody else", reason="a test")
+    with pytest.raises(VersionConflict):
+        await snapshots.apply(wanted("a", "b", about=other), expected_version=1)
+
+
+async def test_a_lost_answer_is_not_taken_for_another_version(
+    snapshots: Snapshots, store: Store
+) -> None:
+    await apply(snapshots, "a")
+    await apply(snapshots, "a", "b")
+    with pytest.raises(VersionConflict):
+        await snapshots.apply(wanted("a", "c"), expected_version=1)
+
+
+async def test_what_is_impossible_changes_nothing(snapshots: Snapshots) -> None:
+    before = await apply(snapshots, "a")
+    low = definition("a", cardinality=Cardinality.LOW)
+    with pytest.raises(ChangeImpossible, match="a: cardinality") as raised:
+        await snapshots.apply(wanted(low, allow_data_loss=True), expected_version=1)
+    assert "Nothing was changed" in raised.value.message
+    assert snapshots.current is before
+
+
+async def test_data_is_lost_only_when_that_is_allowed(snapshots: Snapshots) -> None:
+    before = await apply(snapshots, "a", "b")
+    with pytest.raises(DataLossRefused, match=r"b: .*--allow-data-loss"):
+        await snapshots.apply(wanted("a"), expected_version=1)
+    assert snapshots.current is before
+    applied, _ = await snapshots.apply(wanted("a", allow_data_loss=True), expected_version=1)
+    assert set(applied.namespaces) == {"a"}
+
+
+async def test_what_cannot_be_served_changes_nothing(snapshots: Snapshots, store: Store) -> None:
+    def refuse(snapshot: Snapshot) -> None:
+        raise SetupError("namespace a needs a cache")
+
+    snapshots.subscribe(refuse)
+    with pytest.raises(InvalidRequest, match="a needs a cache") as raised:
+        await snapshots.apply(wanted("a"), expected_version=0)
+    assert raised.value.reason == "NAMESPACES_INVALID"
+    assert await store.latest() is None
+
+
+class TestRollback:
+    async def test_the_next_version_is_equal_to_the_earlier_one(self, snapshots: Snapshots) -> None:
+        first = await apply(snapshots, "a", "b")
+        second = await apply(snapshots, definition("a", max_delta=7), "b")
+        third, planned = await snapshots.rollback(
+            1, expected_version=2, about=ABOUT, allow_data_loss=False
+        )
+        assert third.namespaces == first.namespaces
+        assert third.info.content_hash == first.info.content_hash != second.info.content_hash
+        assert third.about == About(
+            origin=Origin.ROLLED_BACK, author="oncall", reason="a test", restores=1, changed=1
+        )
+        assert [each.namespace for each in planned.changes] == ["a"]
+
+    async def test_a_deleted_namespace_has_its_id_again(self, snapshots: Snapshots) -> None:
+        first = await apply(snapshots, "a", "b")
+        await apply(snapshots, "a")
+        third, planned = await snapshots.rollback(
+            1, expected_version=2, about=ABOUT, allow_data_loss=False
+        )
+        assert third.namespaces == first.namespaces
+        assert [(each.namespace, each.action) for each in planned.changes] == [
+            ("b", Action.RESTORE)
+        ]
+
+    async def test_what_was_created_since_is_deleted_only_if_allowed(
+        self, snapshots: Snapshots
     ) -> None:
-        write(tmp_path, "c")
-        async with watching(snapshots):
-            await until(lambda: "c" in snapshots.current.namespaces)
+        await apply(snapshots, "a")
+        await apply(snapshots, "a", "b")
+        with pytest.raises(DataLossRefused):
+            await snapshots.rollback(1, expected_version=2, about=ABOUT, allow_data_loss=False)
+        third, _ = await snapshots.rollback(
+            1, expected_version=2, about=ABOUT, allow_data_loss=True
+        )
+        assert set(third.namespaces) == {"a"}
 
-    async def test_half_written_file_keeps_the_old_snapshot_until_it_is_whole(
-        self, snapshots: Snapshots, tmp_path: Path
+    async def test_an_unknown_version(self, snapshots: Snapshots) -> None:
+        await apply(snapshots, "a")
+        with pytest.raises(VersionUnknown, match="no version 7"):
+            await snapshots.rollback(7, expected_version=1, about=ABOUT, allow_data_loss=False)
+
+    async def test_a_lost_race(self, snapshots: Snapshots) -> None:
+        await apply(snapshots, "a")
+        await apply(snapshots, definition("a", max_delta=7))
+        with pytest.raises(VersionConflict):
+            await snapshots.rollback(1, expected_version=1, about=ABOUT, allow_data_loss=False)
+
+
+class TestCutover:
+    async def test_the_namespace_gets_the_strategy_of_its_shadow(
+        self, snapshots: Snapshots
     ) -> None:
-        async with watching(snapshots):
-            with (tmp_path / "a.yaml").open("w") as stream:
-                stream.write("namespace: a\nstrat")
-                stream.flush()
-                await until(lambda: bool(snapshots.mistakes))
-                assert snapshots.current.version == 1
-                stream.write("egy: accurate\n")
-            await until(lambda: snapshots.current.version == 2)
-            assert snapshots.mistakes == ()
-        assert snapshots.current.namespaces["a"].strategy is Strategy.ACCURATE
+        hits = definition(
+            "hits",
+            strategy=Strategy.BEST_EFFORT,
+            shadow=Strategy.EVENTUAL,
+            dedupe_ttl_ms=1_000,
+            max_delta=7,
+        )
+        first = await apply(snapshots, hits, "other")
+        second = await snapshots.cutover("hits", expected_version=1, about=ABOUT)
+        after = second.namespaces["hits"]
+        assert (after.strategy, after.shadow, after.dedupe_ttl_ms) == (
+            Strategy.EVENTUAL,
+            None,
+            None,
+        )
+        assert (after.id, after.max_delta) == (first.namespaces["hits"].id, 7)
+        assert second.namespaces["other"] == first.namespaces["other"]
+        assert second.about.origin is Origin.CUT_OVER
 
-    async def test_directory_that_is_moved_away_and_put_back(
-        self, snapshots: Snapshots, tmp_path: Path, store: MemoryNamespaceStore
-    ) -> None:
-        directory = tmp_path / "namespaces"
-        directory.mkdir()
-        write(directory, "a")
-        moved = make(store, directory)
-        await moved.start()
-        async with watching(moved):
-            directory.rename(tmp_path / "away")
-            await until(lambda: bool(moved.mistakes))
-            assert set(moved.current.namespaces) == {"a"}
-            directory.mkdir()
-            write(directory, "a")
-            await until(lambda: not moved.mistakes)
-            write(directory, "d")
-            await until(lambda: "d" in moved.current.namespaces)
+    async def test_without_a_shadow(self, snapshots: Snapshots) -> None:
+        await apply(snapshots, definition("hits", strategy=Strategy.BEST_EFFORT))
+        with pytest.raises(ShadowOff, match="shadow: eventual"):
+            await snapshots.cutover("hits", expected_version=1, about=ABOUT)
 
-    async def test_without_file_notices_it_polls(
-        self, snapshots: Snapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async def no_notices(*_: object, **__: object) -> AsyncIterator[None]:
-            raise OSError("inotify watch limit reached")
-            yield
-
-        monkeypatch.setattr("control_plane.watch.awatch", no_notices)
-        with capture_logs() as logs:
-            async with watching(snapshots):
-                await until(lambda: bool(logs))
-                write(tmp_path, "c")
-                await until(lambda: "c" in snapshots.current.namespaces)
-        assert [each["action"] for each in logs] == ["namespaces_polled", "namespaces_applied"]
-
-    async def test_store_that_is_down_is_tried_again(
-        self, store: MemoryNamespaceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("control_plane.snapshots.RETRY_MS", 20)
-        write(tmp_path, "a")
-        failing = FailingStore(store)
-        snapshots = make(failing, tmp_path)  # type: ignore[arg-type]
-        await snapshots.start()
-        failing.is_down = True
-        write(tmp_path, "c")
-        with capture_logs() as logs:
-            async with watching(snapshots):
-                await until(lambda: bool(logs))
-                failing.is_down = False
-                await until(lambda: "c" in snapshots.current.namespaces)
-        assert logs[0]["action"] == "namespaces_not_stored"
-
-    async def test_stop_set_by_others_is_left_alone_on_cancel(self, snapshots: Snapshots) -> None:
-        stop = asyncio.Event()
-        task = asyncio.create_task(snapshots.watch(stop, poll_ms=200, settle_ms=10))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(task, 0.3)
-        assert not stop.is_set()
+    async def test_an_unknown_namespace(self, snapshots: Snapshots) -> None:
+        with pytest.raises(NamespaceUnknown):
+            await snapshots.cutover("hits", expected_version=0, about=ABOUT)
 
 
-def test_before_the_start_nothing_is_there(tmp_path: Path) -> None:
-    assert make(MemoryNamespaceStore(), tmp_path).current is EMPTY
+async def test_versions_of_other_control_planes_are_followed(store: Store) -> None:
+    one, other = (Snapshots(store=store, clock=ManualClock()) for _ in range(2))
+    await apply(one, "a")
+    await other.follower.look()
+    assert other.current == one.current
+    await apply(other, "a", "b")
+    assert other.current.version == 2
+
+
+async def test_who_waits_for_a_version_gets_the_latest(snapshots: Snapshots) -> None:
+    await apply(snapshots, "a")
+    assert (await snapshots.after(0)).version == 1
+    waiting = asyncio.create_task(snapshots.after(1))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await apply(snapshots, "a", "b")
+    await apply(snapshots, "a", "b", "c")
+    assert (await waiting).version == 3
+
+
+async def test_each_version_stays_what_it_was(snapshots: Snapshots) -> None:
+    chain = [await apply(snapshots, *names) for names in (["a"], ["a", "b"], ["b"])]
+    for each in chain:
+        assert await snapshots.version(each.version) == each
+    infos = await snapshots.versions(before=3, limit=5)
+    assert [each.version for each in infos] == [2, 1]
+
+
+@pytest.mark.parametrize(("author", "reason"), [("", "why"), ("oncall", " "), ("x" * 101, "why")])
+def test_a_version_has_an_author_and_a_reason(author: str, reason: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        about_of(Origin.APPLIED, author=author, reason=reason)
+    assert raised.value.reason == "NOTE_MALFORMED"

@@ -119,3 +119,35 @@ async def test_a_store_that_is_away_is_told_once_and_harms_nothing(
     assert server.taken == [1, 2]
     actions = [each["action"] for each in logs]
     assert actions == ["namespaces_unreadable", "namespaces_taken", "namespaces_readable"]
+
+
+async def test_a_wake_up_has_the_store_asked_at_once(
+    store: Store, server: Server, follower: NamespaceFollower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespace_follower, "POLL_S", 3_600.0)
+    await apply(store, "a")
+    await follower.look()
+    following = asyncio.create_task(follower.run())
+    await apply(store, "a", "b")
+    await asyncio.sleep(0)
+    assert server.taken == [1]
+    follower.wake()
+    async with asyncio.timeout(10):
+        while server.taken != [1, 2]:  # noqa: ASYNC110 - nothing tells when it has looked
+            await asyncio.sleep(0.001)
+    following.cancel()
+
+
+async def test_what_is_refused_is_told_until_a_later_version_is_taken(
+    store: Store, follower: NamespaceFollower
+) -> None:
+    await apply(store, "a")
+    await follower.look()
+    assert (follower.version, follower.refused_version, follower.problem) == (1, 0, "")
+    await apply(store, "a", "bad")
+    await follower.look()
+    assert (follower.version, follower.refused_version) == (1, 2)
+    assert follower.problem == "namespace bad: cannot be served"
+    await apply(store, "a", "b")
+    await follower.look()
+    assert (follower.version, follower.refused_version, follower.problem) == (3, 0, "")

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -10,6 +11,14 @@ import pytest
 
 from counter.clock import ManualClock
 from counter.errors import StoreDamaged
+from counter.namespaces import (
+    EMPTY,
+    About,
+    Definition,
+    Origin,
+    Strategy,
+    next_snapshot,
+)
 from counter.rollups import FoldRecord, Recent, Rollup, RollupKey
 from counter.segments import SegmentRef
 from counter.storage import sqlite
@@ -20,6 +29,12 @@ from tests.stores import REGION, Stores, sqlite_stores
 
 LAYOUT = Layout(from_window=1_000, window_ms=1_000, shards=1)
 REF = SegmentRef(1_001, 1, b"s" * 16, 2, 0, 0)
+FIRST_VERSION = (
+    b'{"version":1,"applied_at_ns":5,"next_id":2,"namespaces":[{"name":"plays",'
+    b'"strategy":"eventual","description":"","owner":"","cardinality":"medium",'
+    b'"max_delta":1000000,"cache_ttl_ms":5000,"cache_local_ttl_ms":500,'
+    b'"dedupe_ttl_ms":null,"id":1}]}'
+)
 
 
 @pytest.fixture
@@ -43,6 +58,7 @@ def version_1(tmp_path: Path) -> Path:
             ("views", "elsewhere", 1_000, 0, 0, 1_004),
         ],
     )
+    connection.execute("INSERT INTO namespace_versions VALUES (1, ?)", (FIRST_VERSION,))
     connection.commit()
     connection.close()
     return tmp_path
@@ -98,6 +114,24 @@ async def test_the_next_fold_goes_on_from_there(stores: Stores) -> None:
     assert await stores.rollup_store.read([key("views"), key("huge")]) == [newer, HUGE]
 
 
+async def test_versions_of_namespaces_are_kept_and_listed(stores: Stores) -> None:
+    plays = Definition(name="plays", strategy=Strategy.EVENTUAL)
+    first = next_snapshot(EMPTY, [plays], applied_at_ns=5)
+    # Who made it is not known, and how many were created was not counted.
+    expected = replace(first, about=About())
+    assert await stores.namespace_store.latest() == expected
+    assert await stores.namespace_store.versions(before=None, limit=9) == [expected.info]
+    by_hand = About(origin=Origin.APPLIED, author="an admin", reason="no plays any more")
+    second = next_snapshot(expected, [], applied_at_ns=6, about=by_hand)
+    assert await stores.namespace_store.put(second)
+    assert await stores.namespace_store.versions(before=None, limit=9) == [
+        second.info,
+        expected.info,
+    ]
+    assert await stores.namespace_store.versions(before=2, limit=9) == [expected.info]
+    assert await stores.namespace_store.get(1) == expected
+
+
 async def test_damaged_recent_windows_are_damage(version_1: Path, clock: ManualClock) -> None:
     database = Database(version_1)
     await database.write(
@@ -114,5 +148,5 @@ async def test_an_upgrade_happens_once(version_1: Path) -> None:
     for _ in range(2):
         database = Database(version_1)
         [(version,)] = database.read("PRAGMA user_version")
-        assert version == 2
+        assert version == 3
         await database.close()

@@ -1,127 +1,38 @@
 """The calls about the past, lists and adjustments, as the service answers them."""
 
 import asyncio
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from google.rpc import error_details_pb2, status_pb2
 from structlog.testing import capture_logs
 
 from counter.clock import NS_PER_S
-from counter.namespaces import MAX_DELTA_LIMIT, Definition, HistoryStep, next_snapshot
+from counter.namespaces import MAX_DELTA_LIMIT, Definition, HistoryStep
 from counter.namespaces import Strategy as StrategyName
 from counter.segments import decode
 from counter.storage.ports import FOREVER
 from counter.v1 import counter_service_pb2 as pb
-from counter_server.adjustments import ADJUSTMENTS_IN_FLIGHT_MAX, Adjustments
-from counter_server.count_at import CountsAt
-from counter_server.count_history import CountHistories
-from counter_server.listing import Listing
-from counter_server.ranking import Rankings
-from counter_server.registry import Registry
-from counter_server.service import CounterService, Questions
-from counter_server.strategies import Accurate, BestEffort, RollingWindow
+from counter_server.adjustments import ADJUSTMENTS_IN_FLIGHT_MAX
+from counter_server.limits import Limits
 from tests.tampered import settle
 from tests.unit.counter_server.parts import PLATFORM, Parts
+from tests.unit.counter_server.served import Aborted, Served, serve, stamp
 
 MINUTES = HistoryStep(step_ms=60_000, retention_ms=86_400_000)
 
 
-class Aborted(Exception):
-    def __init__(self, status: Any) -> None:
-        super().__init__(status.details)
-        self.code = status.code.name
-        for key, packed in status.trailing_metadata:
-            assert key == "grpc-status-details-bin"
-            self.details = status_pb2.Status.FromString(packed).details
-
-    @property
-    def reason(self) -> str:
-        info = error_details_pb2.ErrorInfo()
-        assert self.details[0].Unpack(info)
-        return str(info.reason)
-
-    @property
-    def field(self) -> str:
-        mistake = error_details_pb2.BadRequest()
-        assert self.details[1].Unpack(mistake)
-        return str(mistake.field_violations[0].field)
-
-
-class Context:
-    def time_remaining(self) -> float | None:
-        return None
-
-    async def abort_with_status(self, status: Any) -> None:
-        raise Aborted(status)
-
-
-@dataclass
-class Served:
-    parts: Parts
-    service: CounterService
-
-    async def call(self, rpc: str, request: Any) -> Any:
-        return await getattr(self.service, rpc)(request, Context())
-
-    async def refused(self, rpc: str, request: Any) -> tuple[str, str]:
-        with pytest.raises(Aborted) as aborted:
-            await self.call(rpc, request)
-        assert aborted.value.code == "INVALID_ARGUMENT"
-        return aborted.value.reason, aborted.value.field
-
-    def ago(self, seconds: float) -> Timestamp:
-        return stamp(self.parts.clock.now_ns() - int(seconds * NS_PER_S))
-
-
-def stamp(time_ns: int) -> Timestamp:
-    seconds, nanos = divmod(time_ns, NS_PER_S)
-    return Timestamp(seconds=seconds, nanos=nanos)
-
-
 @pytest.fixture
 async def served(parts: Parts) -> Served:
-    await parts.define(strategy=StrategyName.ACCURATE, history=(MINUTES,))
-    path = parts.path()
-    registry = Registry(
-        {
-            StrategyName.ACCURATE: (Accurate, partial(Accurate, path=path)),
-            StrategyName.ROLLING_WINDOW: (RollingWindow, partial(RollingWindow, path=path)),
-            StrategyName.BEST_EFFORT: (
-                BestEffort,
-                partial(BestEffort, counters=parts.stores.best_effort_counters),
-            ),
-        },
-        frozenset({"event_log", "ledger", "rollup_store", "best_effort_counters"}),
+    plays = await parts.define(strategy=StrategyName.ACCURATE, history=(MINUTES,))
+    served = serve(parts, Limits(parts.rollup_store))
+    await served.switch(
+        plays,
+        Definition(name="hits", strategy=StrategyName.BEST_EFFORT),
+        Definition(name="rolling", strategy=StrategyName.ROLLING_WINDOW, rolling_window_ms=10_000),
     )
-    snapshot = next_snapshot(
-        parts.snapshot,
-        [
-            *parts.snapshot.namespaces.values(),
-            Definition(name="hits", strategy=StrategyName.BEST_EFFORT),
-            Definition(
-                name="rolling", strategy=StrategyName.ROLLING_WINDOW, rolling_window_ms=10_000
-            ),
-        ],
-        applied_at_ns=0,
-    )
-    assert await parts.stores.namespace_store.put(snapshot)
-    registry.switch(snapshot)
-    stores = parts.stores
-    questions = Questions(
-        counts_at=CountsAt(parts.reads, stores.history_store, parts.layout),
-        count_histories=CountHistories(parts.reads, stores.history_store, parts.layout),
-        listing=Listing(stores.ledger, stores.rollup_store, parts.layout, parts.clock),
-        rankings=Rankings(
-            stores.ledger, stores.rollup_store, stores.history_store, parts.layout, parts.clock
-        ),
-    )
-    service = CounterService(registry, parts.admission, questions, Adjustments(parts.admission))
-    return Served(parts, service)
+    return served
 
 
 async def filled(served: Served) -> None:

@@ -8,7 +8,7 @@ import pytest
 from counter.errors import SetupError
 from counter.namespaces import EMPTY, Definition, Namespace, Snapshot, Strategy, next_snapshot
 from counter_server.registry import Registry
-from counter_server.strategies import Accurate, BestEffort
+from counter_server.strategies import Accurate, BestEffort, Shadow
 from tests.unit.counter_server.parts import Parts
 
 
@@ -56,6 +56,29 @@ def test_a_strategy_that_lacks_a_port_is_refused_and_nothing_changes(registry: R
         registry.check(second)
     assert dict(registry.strategies) == before
     assert registry.version == 1
+
+
+def shadowed(current: Snapshot, shadow: Strategy) -> Snapshot:
+    wanted = [Definition(name="hits", strategy=Strategy.BEST_EFFORT, shadow=shadow)]
+    return next_snapshot(current, wanted, applied_at_ns=1)
+
+
+def test_a_namespace_with_a_shadow_is_bound_to_both(registry: Registry) -> None:
+    first = shadowed(EMPTY, Strategy.ACCURATE)
+    registry.check(first)
+    registry.switch(first)
+    both = registry.strategies["hits"]
+    assert isinstance(both, Shadow)
+    assert isinstance(both.old, BestEffort)
+    assert isinstance(both.shadow, Accurate)
+    assert both.namespace == first.namespaces["hits"]
+    later = both.shadow.namespace
+    assert (later.id, later.strategy, later.shadow) == (both.namespace.id, Strategy.ACCURATE, None)
+
+
+def test_a_shadow_needs_its_ports_too(registry: Registry) -> None:
+    with pytest.raises(SetupError, match="namespace hits: strategy eventual needs moon, stars"):
+        registry.check(shadowed(EMPTY, Strategy.EVENTUAL))
 
 
 def test_what_did_not_change_stays_and_what_is_gone_goes(registry: Registry) -> None:

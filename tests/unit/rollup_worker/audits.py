@@ -52,10 +52,13 @@ def sampler_of(
 
 
 async def apply(
-    world: World, history: tuple[HistoryStep, ...], strategy: Strategy = Strategy.EVENTUAL
+    world: World,
+    history: tuple[HistoryStep, ...],
+    strategy: Strategy = Strategy.EVENTUAL,
+    shadow: Strategy | None = None,
 ) -> None:
     """Gives the namespace `plays` another history."""
-    wanted = [Definition(name="plays", strategy=strategy, history=history)]
+    wanted = [Definition(name="plays", strategy=strategy, history=history, shadow=shadow)]
     snapshot = next_snapshot(world.snapshot, wanted, applied_at_ns=world.clock.now_ns())
     if snapshot is not world.snapshot:
         world.snapshot = snapshot

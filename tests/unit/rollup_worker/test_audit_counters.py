@@ -418,6 +418,10 @@ async def test_what_is_not_there_to_audit(world: World) -> None:
     await apply(world, (), Strategy.BEST_EFFORT)
     with pytest.raises(Unsupported):
         await audit.counter("plays", "views")
+    await live(world, ["views"], seed=1, events=10)
+    await apply(world, (), Strategy.BEST_EFFORT, shadow=Strategy.EVENTUAL)
+    found = await audit.counter("plays", "views")  # the shadow has events
+    assert (found.is_different, found.events > 0) == (False, True)
 
 
 @keeping

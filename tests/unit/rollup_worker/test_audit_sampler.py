@@ -190,6 +190,16 @@ async def test_namespaces_without_events_are_left_out(world: World) -> None:
 
 
 @keeping
+async def test_a_shadow_is_audited(world: World) -> None:
+    await apply(world, (), Strategy.BEST_EFFORT, shadow=Strategy.EVENTUAL)
+    await world.write("views", 1)
+    await world.fold_all()
+    measured = Measured()
+    await sampler_of(world).tick()
+    assert measured.gained() == {"equal": 1, "cycles": 1}
+
+
+@keeping
 async def test_a_store_that_is_away_is_waited_for(world: World) -> None:
     await world.write("views", 1)
     await world.fold_all()

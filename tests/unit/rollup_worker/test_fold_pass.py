@@ -189,33 +189,6 @@ async def test_folds_refresh_what_is_read_with_their_stamp(world: World) -> None
     assert await world.stores.count_cache.get([(namespace_id, "nobody reads this")]) == [None]
 
 
-async def test_events_of_a_deleted_namespace_are_skipped(world: World) -> None:
-    await world.apply("plays", "gone")
-    gone = world.id_of("gone")
-    await world.write("views", 4, namespace="gone")
-    await world.write("views", 7)
-    key = world.key(gone, "views")
-    await world.apply("plays")
-    world.acknowledged.pop((gone, "views"))
-    await world.fold_all()
-    assert await world.rollups() == world.expected()
-    assert await world.stores.rollup_store.read([key]) == [None]
-    assert await world.stores.count_cache.get([(gone, "views")]) == [None]
-
-
-async def test_a_namespace_that_comes_back_starts_at_0(world: World) -> None:
-    before = world.id_of("plays")
-    await world.write("views", 4)
-    await world.fold_all()
-    await world.apply()
-    await world.apply("plays")
-    assert world.id_of("plays") != before
-    await world.write("views", 1)
-    world.acknowledged.pop((before, "views"))
-    await world.fold_all()
-    assert await world.rollups() == {(world.id_of("plays"), "views"): (1, 0, 0)}
-
-
 async def test_a_namespace_that_was_just_created_is_folded(world: World) -> None:
     await world.write("views", 4)
     await world.fold_all()

@@ -70,8 +70,24 @@ class World:
             )
             for name in names
         ]
-        self.snapshot = next_snapshot(self.snapshot, wanted, applied_at_ns=self.clock.now_ns())
-        assert await self.stores.namespace_store.put(self.snapshot)
+        await self._put(next_snapshot(self.snapshot, wanted, applied_at_ns=self.clock.now_ns()))
+
+    async def roll_back(self, version: int) -> None:
+        """The namespaces of an earlier version once more, with the ids that they had."""
+        earlier = await self.stores.namespace_store.get(version)
+        assert earlier is not None
+        await self._put(
+            next_snapshot(
+                self.snapshot,
+                earlier.definitions,
+                applied_at_ns=self.clock.now_ns(),
+                ids={name: each.id for name, each in earlier.namespaces.items()},
+            )
+        )
+
+    async def _put(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        assert await self.stores.namespace_store.put(snapshot)
 
     def id_of(self, namespace: str) -> int:
         return self.snapshot.namespaces[namespace].id
@@ -82,10 +98,14 @@ class World:
         delta: int | None,
         *,
         namespace: str = "plays",
+        namespace_id: int | None = None,
         time_ns: int | None = None,
         token: str | None = None,
     ) -> Event:
-        """Writes one event in a segment of its own, as a server does, and notes if it counts."""
+        """Writes one event in a segment of its own, as a server does, and notes if it counts.
+
+        A server that has an earlier version of the namespaces may know another id for a name.
+        """
         self._tokens += 1
         event = Event(
             counter,
@@ -93,7 +113,8 @@ class World:
             token or f"t{self._tokens}",
             delta,
         )
-        namespace_id = self.id_of(namespace)
+        if namespace_id is None:
+            namespace_id = self.id_of(namespace)
         window = self.layout.window_of(event.time_ns)
         shard = shard_of(namespace_id, counter, self.layout.shards)
         written = segment([event], window=window, shard=shard, namespace_id=namespace_id)

@@ -21,11 +21,11 @@ from counter import errors
 from counter.rpc.status import code_of, status_of
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
-from counter.v1 import namespace_service_pb2 as namespace_pb
 from counter.v1 import namespace_service_pb2_grpc as namespace_pb_grpc
 from counter.v1 import rollup_service_pb2 as rollup_pb
 from counter.v1 import rollup_service_pb2_grpc as rollup_pb_grpc
 from tally.main import main
+from tests.unit.tally.control_plane_script import ControlPlane
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,29 +191,6 @@ class Script(pb_grpc.CounterServiceServicer):
         return answer
 
 
-class Namespaces(namespace_pb_grpc.NamespaceServiceServicer):
-    def ListNamespaces(self, request, context):  # type: ignore[no-untyped-def]
-        answer = namespace_pb.ListNamespacesResponse(version=7)
-        answer.applied_at.FromNanoseconds(1_700_000_000_000_000_000)
-        plays = answer.namespaces.add(
-            name="plays",
-            id=3,
-            owner="playback-team",
-            strategy=pb.STRATEGY_EVENTUAL,
-            cardinality=namespace_pb.CARDINALITY_HIGH,
-            max_delta=1_000_000,
-        )
-        plays.cache.ttl.FromMilliseconds(5_000)
-        plays.cache.local_ttl.FromMilliseconds(500)
-        for step_s, retention_s in ((60, 7 * 86_400), (3_600, 90 * 86_400)):
-            step = plays.history.add()
-            step.step.FromSeconds(step_s)
-            step.retention.FromSeconds(retention_s)
-        hits = answer.namespaces.add(name="hits", id=4, strategy=pb.STRATEGY_ROLLING_WINDOW)
-        hits.rolling_window.length.FromSeconds(300)
-        return answer
-
-
 class Rollups(rollup_pb_grpc.RollupServiceServicer):
     def __init__(self) -> None:
         self.problem = ""
@@ -283,12 +260,19 @@ def rollups() -> Rollups:
 
 
 @pytest.fixture
-def script(rollups: Rollups, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+def control_plane() -> ControlPlane:
+    return ControlPlane()
+
+
+@pytest.fixture
+def script(
+    rollups: Rollups, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Script]:
     """The scripted server, running, and named by TALLY_SERVER."""
     script = Script()
     server = grpc.server(ThreadPoolExecutor(max_workers=4))
     pb_grpc.add_CounterServiceServicer_to_server(script, server)
-    namespace_pb_grpc.add_NamespaceServiceServicer_to_server(Namespaces(), server)
+    namespace_pb_grpc.add_NamespaceServiceServicer_to_server(control_plane, server)
     rollup_pb_grpc.add_RollupServiceServicer_to_server(rollups, server)
     server.add_generic_rpc_handlers((_health_handler(script),))
     script.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

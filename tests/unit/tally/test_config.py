@@ -57,7 +57,27 @@ def test_what_is_required_is_enough(tmp_path: Path) -> None:
     assert config.server == ProgramConfig(listen="127.0.0.1:50051", metrics=None)
     assert config.worker == ProgramConfig(listen="127.0.0.1:50052", metrics=None)
     assert config.control_plane == ProgramConfig(listen="127.0.0.1:50053", metrics=None)
-    assert config.namespaces == tmp_path / "namespaces"
+    assert config.namespaces is None
+    assert config.control_planes == ("127.0.0.1:50053",)
+
+
+@pytest.mark.parametrize(
+    ("section", "addresses"),
+    [
+        ("{listen: 10.0.0.5:7}", ("10.0.0.5:7",)),
+        ("{listen: 0.0.0.0:7}", ()),
+        ("{listen: '[::]:7'}", ()),
+        ("{listen: 127.0.0.1:0}", ()),
+        (
+            "{listen: 0.0.0.0:7, addresses: [a.internal:1, b.internal:2]}",
+            ("a.internal:1", "b.internal:2"),
+        ),
+    ],
+)
+def test_where_control_planes_are_heard(
+    tmp_path: Path, section: str, addresses: tuple[str, ...]
+) -> None:
+    assert config_of(tmp_path, f"{LEAST}control_plane: {section}\n").control_planes == addresses
 
 
 def test_every_setting_arrives(tmp_path: Path) -> None:
@@ -125,6 +145,7 @@ control_plane: {listen: 0.0.0.0:5, metrics: 0.0.0.0:6, namespaces: /etc/tally/na
 
 def test_the_example_shows_every_setting_with_its_default() -> None:
     config = load(EXAMPLE)
+    assert config.namespaces is not None
     assert config.namespaces.resolve() == ROOT / "configs" / "namespaces"
     text = EXAMPLE.read_text()
     for name in all_settings():

@@ -24,7 +24,7 @@ def test_namespaces(tally: Any, script: Any) -> None:
     ]  # fmt: skip
     assert ran.table[2][2] == "rolling_window"
     assert ran.table[2][7:9] == ["", "5m"]
-    assert ran.table[3] == ["version 7, since 2023-11-14T22:13:20Z"]
+    assert ran.table[4] == ["version 7, since 2023-11-14T22:13:20Z"]
     document = tally("namespaces", "plays", "--json").json
     assert document["version"] == 7
     (plays,) = document["namespaces"]

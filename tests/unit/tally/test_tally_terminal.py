@@ -102,6 +102,28 @@ def test_clear_asks_on_a_terminal(terminal: Any, script: Any) -> None:
     assert script.counts == {"a": 0}
 
 
+def test_apply_asks_on_a_terminal(
+    terminal: Any, script: Any, control_plane: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "plays.yaml").write_text("namespace: plays\nstrategy: eventual\n")
+    change = control_plane.plan.changes.add(namespace="plays")
+    change.action = change.ACTION_CREATE
+    control_plane.fleets[0].processes.add(process="host", program="serve", version=8)
+    refused = terminal("apply", str(tmp_path), "-m", "why not")
+    refused.read_until("Apply this as version 8? [y/N]")
+    assert "Plan: 1 to create, 0 to change, 0 to delete." in refused.shown
+    refused.type("\n")
+    assert "nothing was changed: you did not agree" in refused.read_until("")
+    assert refused.process.wait(DEADLINE_S) == 1
+    assert control_plane.live == 7
+    agreed = terminal("apply", str(tmp_path), "-m", "why not")
+    agreed.read_until("[y/N]")
+    agreed.type("y\n")
+    assert "version 8 runs on 1 of 1 processes" in agreed.read_until("")
+    assert agreed.process.wait(DEADLINE_S) == 0
+    assert control_plane.live == 8
+
+
 def test_batch_shows_its_progress_on_a_terminal_only(
     terminal: Any, tally: Any, script: Any, tmp_path: Path
 ) -> None:

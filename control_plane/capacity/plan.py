@@ -1,0 +1,232 @@
+"""A plan: the numbers for a load, or why there are none."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from control_plane.capacity import constants, sizes
+from control_plane.capacity.load import WINDOW_MS_MIN, Load, Refusal, out_of_range
+from control_plane.capacity.processes import US_PER_S
+from control_plane.capacity.quantities import NOTHING, Line, Quantity, Sheet, total
+from control_plane.capacity.stores import Formulas, recommended_cardinality
+from control_plane.capacity.units import plain, shown
+from control_plane.durations import format_ms
+from counter.namespaces import Cardinality
+
+# Beyond this nobody should start from a formula.
+NODES_MAX = 1_000
+# Shorter ones that a refusal may propose.
+_SHORTER_WINDOWS_MS = (2_000, 1_000, 500, 200, 100)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Embedded:
+    """Whether one process on the embedded store (`tally serve`) carries the load."""
+
+    enough: bool
+    why: str
+    lines: Mapping[str, Line]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    load: Load
+    refusals: tuple[Refusal, ...]
+    # By name, in the order in which they were computed; empty if the load is refused.
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    cardinality: Cardinality = Cardinality.LOW
+    embedded: Embedded | None = None
+    notes: tuple[str, ...] = ()
+
+    def value(self, name: str) -> float:
+        return self.lines[name].value
+
+
+def plan(load: Load) -> Plan:
+    if refusals := out_of_range(load):
+        return Plan(load=load, refusals=tuple(refusals))
+    formulas = Formulas(load, Sheet())
+    cardinality = load.cardinality or recommended_cardinality(load.counters / load.namespaces)
+    formulas.servers()
+    if load.counts_in_cache:
+        # Cassandra has the namespaces, and nothing else.
+        formulas.nodes(formulas.node_cores(), NOTHING)
+    elif refusals := list(_logged(formulas, cardinality)):
+        return Plan(load=load, refusals=tuple(refusals))
+    formulas.cache_memory()
+    formulas.network()
+    return Plan(
+        load=load,
+        refusals=(),
+        lines=formulas.sheet.lines,
+        cardinality=cardinality,
+        embedded=_embedded(load),
+        notes=tuple(_notes(load, formulas.sheet.lines)),
+    )
+
+
+def _logged(formulas: Formulas, cardinality: Cardinality) -> Iterator[Refusal]:
+    formulas.workers()
+    hot, other = formulas.partitions()
+    rollups = formulas.rollup_bytes()
+    yield from _check_hot_counter(formulas, hot)
+    yield from _check_rollups(formulas, rollups, cardinality)
+    if hot.value >= sizes.PARTITION_BYTES_MAX.value:
+        return
+    shards = formulas.shard_count(hot, other)
+    if shards.value > sizes.SHARDS_MOST.value:
+        yield _too_many_shards(formulas, shards)
+        return
+    formulas.segments_written()
+    log, records = formulas.log_bytes()
+    parts = [log, records, rollups]
+    if (history := formulas.history_bytes()) is not None:
+        parts.append(history)
+    data = formulas.sheet.named("data_bytes", "B", total(*parts), "all data, a copy")
+    nodes = formulas.nodes(formulas.node_cores(), data)
+    if nodes.value > NODES_MAX:
+        yield Refusal(
+            code="NODES",
+            what="--adds-per-s",
+            why=f"{shown(nodes.value, '')} Cassandra nodes ({_why(formulas, 'nodes')}) are more "
+            f"than {plain(NODES_MAX)}",
+            change="Split the load over several platforms, or take a shorter --retention, less "
+            "--history or larger nodes (--node-cores, --node-disk)",
+        )
+    formulas.lag()
+
+
+def _why(formulas: Formulas, name: str) -> str:
+    return formulas.sheet.lines[name].filled
+
+
+def _check_hot_counter(formulas: Formulas, hot: Quantity) -> Iterator[Refusal]:
+    load = formulas.load
+    hot_adds = shown(load.adds_per_s * load.hot_share, "/s")
+    ways = "spread it over several counters and add up their counts"
+    if hot.value >= sizes.PARTITION_BYTES_MAX.value:
+        shorter = _shorter_window(load)
+        window = f"Take --window {shorter}, or {ways}" if shorter else f"{ways.capitalize()}"
+        yield Refusal(
+            code="HOT_COUNTER_PARTITION",
+            what="--hot-share",
+            why=f"the busiest counter gets {hot_adds}, and its events of one window, "
+            f"{shown(hot.value, 'B')} ({_why(formulas, 'hot_bytes')}), lie in one partition of the "
+            f"log, which may have {shown(sizes.PARTITION_BYTES_MAX.value, 'B')}",
+            change=window,
+        )
+    if formulas.hot_cores.value > formulas.usable.value:
+        yield Refusal(
+            code="HOT_COUNTER_FOLD",
+            what="--hot-share",
+            why=f"the busiest counter gets {hot_adds}, and one shard is folded by one worker: "
+            f"{shown(formulas.hot_cores.value, 'cores')} ({_why(formulas, 'hot_fold_cores')}), "
+            f"where {shown(formulas.usable.value, '')} of one may be used",
+            change=f"{ways.capitalize()}, or give it less --headroom",
+        )
+
+
+def _shorter_window(load: Load) -> str:
+    """The longest that the busiest counter fits in; empty: none does."""
+    for window_ms in _SHORTER_WINDOWS_MS:
+        if WINDOW_MS_MIN <= window_ms < load.window_ms:
+            formulas = Formulas(replace(load, window_ms=window_ms), Sheet())
+            if formulas.partitions()[0].value < sizes.PARTITION_BYTES_MAX.value:
+                return format_ms(window_ms)
+    return ""
+
+
+def _too_many_shards(formulas: Formulas, shards: Quantity) -> Refusal:
+    needed = _why(formulas, "shards")
+    return Refusal(
+        code="SHARDS",
+        what="--adds-per-s",
+        why=f"{shown(shards.value, '')} shards ({needed}) are more than "
+        f"{shown(sizes.SHARDS_MOST.value, '')}: partitions of the log would be over "
+        f"{shown(sizes.PARTITION_BYTES_MAX.value, 'B')}, or workers without shards",
+        change="Take a shorter --window, spread the busiest counter over several, or split the "
+        "load over several platforms",
+    )
+
+
+def _check_rollups(
+    formulas: Formulas, rollups: Quantity, cardinality: Cardinality
+) -> Iterator[Refusal]:
+    partition = formulas.rollup_partition(rollups, cardinality)
+    most = sizes.ROLLUP_PARTITION_BYTES_MAX.value
+    if partition.value <= most:
+        return
+    load = formulas.load
+    if cardinality is not Cardinality.HIGH:
+        change = "Its cardinality is fixed: create another namespace with cardinality: high"
+    else:
+        namespaces = -(-load.namespaces * partition.value // most)
+        change = f"Spread the counters over {plain(namespaces)} namespaces (--namespaces)"
+    yield Refusal(
+        code="ROLLUP_PARTITION",
+        what="--counters",
+        why=f"{plain(load.counters)} counters with cardinality {cardinality} make partitions of "
+        f"{shown(partition.value, 'B')} ({_why(formulas, 'rollup_partition_bytes')}), and one may "
+        f"have {shown(most, 'B')}",
+        change=change,
+    )
+
+
+def _embedded(load: Load) -> Embedded:
+    sheet = Sheet()
+    formulas = Formulas(load, sheet)
+    read_us = constants.EMBEDDED_READ_CALL_US.on(sheet)
+    add_call_us = constants.EMBEDDED_ADD_CALL_US.on(sheet)
+    if load.reads_the_tail:
+        read_us = read_us + add_call_us
+    read_us = read_us / formulas.read_batch + constants.READ_ITEM_US.on(sheet)
+    add_us = add_call_us / formulas.batch + constants.EMBEDDED_ADD_ITEM_US.on(sheet)
+    cores = (formulas.adds * add_us + formulas.reads * read_us) / US_PER_S
+    bytes_ = NOTHING
+    if not load.counts_in_cache:
+        formulas.workers()
+        if formulas.history_rows:
+            rate = constants.EMBEDDED_HISTORY_ROWS_PER_S.on(sheet)
+            cores = cores + formulas.history_rate / rate
+        retention = sheet.given("retention_s", "s", load.retention_s, "of the log")
+        event = (
+            sizes.EVENT_FIXED_BYTES.on(sheet)
+            + constants.EMBEDDED_SEGMENT_BYTES.on(sheet) / formulas.batch
+            + formulas.name
+        )
+        bytes_ = formulas.adds * retention * event + formulas.rollup_bytes()
+        if (history := formulas.history_bytes()) is not None:
+            bytes_ = bytes_ + history
+    core = sheet.named("embedded_cores", "cores", cores, "that the process uses")
+    disk = sheet.named("embedded_disk_bytes", "B", bytes_, "of its database file")
+    limits = (
+        ("counters", formulas.counters, constants.EMBEDDED_COUNTERS_MAX),
+        ("disk", disk, constants.EMBEDDED_DISK_BYTES_MAX),
+    )
+    whys = [
+        f"{name} {each.filled}, where {shown(most.value, most.unit)} is the most"
+        for name, each, most in limits
+        if each.value > most.value
+    ]
+    if core.value > formulas.usable.value:
+        whys.insert(0, f"{core.filled}, where {formulas.usable.filled} of one may be used")
+    return Embedded(enough=not whys, why="; ".join(whys), lines=sheet.lines)
+
+
+def _notes(load: Load, lines: Mapping[str, Line]) -> Iterator[str]:
+    if load.batch > 1 and load.adds_per_s > 0:
+        alone = Formulas(replace(load, batch=1), Sheet())
+        servers = alone.servers().value
+        if servers > lines["servers"].value:
+            yield (
+                f"adds come in batches of {plain(load.batch)}: one by one they need "
+                f"{plain(servers)} servers"
+            )
+    if load.replication < 3:
+        copies = "one copy" if load.replication == 1 else f"{load.replication} copies"
+        yield f"with {copies} no node may be away: take --replication 3"
+    recommended = recommended_cardinality(load.counters / load.namespaces)
+    if load.cardinality is not None and load.cardinality is not recommended:
+        yield (
+            f"the namespace has cardinality {load.cardinality}, and {recommended} is for so many "
+            "counters; it is fixed, and larger or smaller partitions only cost time"
+        )

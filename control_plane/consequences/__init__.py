@@ -1,0 +1,25 @@
+"""What comes of a change to live namespaces: a rule for each way in which something can change.
+
+For each field the first rule that applies holds. Each rule has a test in which what it says comes
+true.
+"""
+
+from control_plane.changes import Change
+from control_plane.consequences.actions import ACTION_RULES
+from control_plane.consequences.fields import FIELD_RULES
+from control_plane.consequences.history import HISTORY_RULES
+from control_plane.consequences.limits import LIMIT_RULES
+from control_plane.consequences.rule import Consequence, Rule
+from control_plane.consequences.strategy import STRATEGY_RULES
+
+__all__ = ["ACTION_RULES", "RULES", "Consequence", "Rule", "rule_for"]
+
+RULES = (*STRATEGY_RULES, *FIELD_RULES, *HISTORY_RULES, *LIMIT_RULES)
+
+
+def rule_for(change: Change) -> Rule:
+    """The one that holds."""
+    for rule in RULES:
+        if rule.subject == change.subject and rule.applies(change):
+            return rule
+    raise AssertionError(f"no rule says what comes of another {change.subject}")
