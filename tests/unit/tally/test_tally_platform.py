@@ -194,6 +194,9 @@ def test_what_to_install(tally: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert ran.code == 1
     assert "pip install 'tally[server]'" in ran.err
     assert ran.err.count("\n") == 1
+    # What is imported anew below is put into its package, and must not stay there.
+    package = sys.modules["tally"]
+    monkeypatch.setattr(package, "commands", package.commands)
     for name in [name for name in sys.modules if name.startswith("tally.commands")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "typer", None)
