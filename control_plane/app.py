@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from control_plane.folder import Folder
 from control_plane.service import NamespaceService, Processes
 from control_plane.snapshots import Snapshots
+from counter.background import keep_running
 from counter.clock import Clock
 from counter.rpc.server import RpcServer
 from counter.storage.ports import NamespaceStore
@@ -45,7 +46,7 @@ class ControlPlane:
             NamespaceService(self.snapshots, processes=self._processes, stopping=rpc.stopping),
             rpc.services,
         )
-        following = asyncio.create_task(self.snapshots.follower.run())
+        following = keep_running("follow the store", self.snapshots.follower.run)
         stack.callback(following.cancel)
         if self.folder is not None:
             await _watch(self.folder, stack)
@@ -53,8 +54,8 @@ class ControlPlane:
 
 async def _watch(folder: Folder, stack: AsyncExitStack) -> None:
     stop = asyncio.Event()
-    watching = asyncio.create_task(folder.watch(stop))
-    settling = asyncio.create_task(folder.follow())
+    watching = keep_running("watch the folder", lambda: folder.watch(stop))
+    settling = keep_running("settle the folder", folder.settle)
 
     async def end() -> None:
         settling.cancel()

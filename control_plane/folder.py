@@ -20,7 +20,7 @@ from control_plane.check import data_loss_mistakes, impossible_changes, report
 from control_plane.loader import Loaded, load_directory
 from control_plane.mistakes import START, Mistake, mistake
 from control_plane.plan import plan
-from control_plane.snapshots import Snapshots, Wanted, how
+from control_plane.snapshots import Settled, Snapshots, Wanted, how
 from control_plane.watch import POLL_MS, SETTLE_MS, changes
 from counter.errors import (
     InvalidRequest,
@@ -30,7 +30,7 @@ from counter.errors import (
     VersionConflict,
 )
 from counter.metrics import NAMESPACE_MISTAKES
-from counter.namespaces import EMPTY, About, Origin, Snapshot, content_hash
+from counter.namespaces import EMPTY, About, Origin, content_hash
 from counter.storage.ports import NamespaceStore
 
 APPLY_ATTEMPTS_MAX = 5
@@ -50,8 +50,7 @@ class Folder:
         self.mistakes = ()
         self._store = store
         self._snapshots = snapshots
-        # What was applied last, and the version that was live then.
-        self._settled_hash, self._settled_version = "", 0
+        self._reading = asyncio.Lock()
         self._told_version = 0
         NAMESPACE_MISTAKES.at().watch(self, lambda folder: len(folder.mistakes))
 
@@ -104,7 +103,7 @@ class Folder:
             async for _ in settled:
                 await self._reload_until_stored(stop)
 
-    async def follow(self) -> None:
+    async def settle(self) -> None:
         """Looks for ever whether a new version, made by command, settles what was wrong here."""
         while True:
             await self._snapshots.after(self._snapshots.current.version)
@@ -130,14 +129,15 @@ class Folder:
                 await asyncio.wait_for(stop.wait(), RETRY_MS / 1_000)
 
     async def _load_and_apply(self) -> tuple[Mistake, ...]:
-        loaded = await asyncio.to_thread(load_directory, self.path)
-        return loaded.mistakes or await self._apply(loaded)
+        async with self._reading:  # or what was read first could be applied last
+            loaded = await asyncio.to_thread(load_directory, self.path)
+            return loaded.mistakes or await self._apply(loaded)
 
     async def _apply(self, loaded: Loaded) -> tuple[Mistake, ...]:
-        held = self._snapshots.folder_hash = content_hash(loaded.definitions)
+        held = content_hash(loaded.definitions)
         for _ in range(APPLY_ATTEMPTS_MAX):
             latest = await self._store.latest() or EMPTY
-            if self._is_settled(held, latest):
+            if held == self._snapshots.folder_hash_of(latest):
                 await self._snapshots.follower.look()
                 self._settle(held)
                 self._tell_if_left(held)
@@ -146,7 +146,11 @@ class Folder:
             mistakes = impossible_changes(latest, loaded) or data_loss_mistakes(planned, loaded)
             if mistakes:
                 return mistakes
-            wanted = Wanted(definitions=loaded.definitions, about=About(origin=Origin.FOLDER))
+            wanted = Wanted(
+                definitions=loaded.definitions,
+                about=About(origin=Origin.FOLDER),
+                folder_hash=held,
+            )
             try:
                 await self._snapshots.apply(wanted, expected_version=latest.version)
             except VersionConflict:
@@ -161,15 +165,8 @@ class Folder:
             retry_after_ms=RETRY_MS,
         )
 
-    def _is_settled(self, held: str, latest: Snapshot) -> bool:
-        """Whether just this was applied before: here, or, by a later version than this process
-        knew then, before a restart or by another control plane on the same folder."""
-        if held == self._settled_hash:
-            return True
-        return latest.version > self._settled_version and held == latest.folder_hash
-
     def _settle(self, held: str) -> None:
-        self._settled_hash, self._settled_version = held, self._snapshots.current.version
+        self._snapshots.settled = Settled(held, self._snapshots.current.version)
 
     def _tell_if_left(self, held: str) -> None:
         current = self._snapshots.current

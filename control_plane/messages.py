@@ -80,8 +80,13 @@ def explain(field: str, error: ErrorDetails, node: Node) -> tuple[str, str]:
     match kind:
         case "enum":
             return _explain_choice(field, node)
-        case "string_pattern_mismatch":
+        case "string_pattern_mismatch" if field == "namespace":
             return _explain_name(node)
+        case "string_pattern_mismatch":
+            return (
+                "holds a control character",
+                "remove it: line breaks and tabs are the only ones that may stay",
+            )
         case "string_too_long":
             longest = context["max_length"]
             return f"is longer than {longest} characters", f"shorten it to {longest} or less"

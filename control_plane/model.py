@@ -36,6 +36,8 @@ from counter.namespaces import (
 __all__ = ["NAME_PATTERN", "ONLY_WITH", "SECTIONS", "NamespaceFile"]
 
 NAME_PATTERN = r"^[a-z][a-z0-9_-]*$"
+# Text may have several lines and nothing that would be six bytes in JSON.
+TEXT_PATTERN = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$"
 DESCRIPTION_CHARACTERS_MAX = 1_000
 OWNER_CHARACTERS_MAX = 200
 # A store may forget in whole seconds only, so less than one would mean nothing.
@@ -81,12 +83,14 @@ class NamespaceFile(BaseModel):
         default="",
         description=f"What is counted here, in up to {DESCRIPTION_CHARACTERS_MAX:,} characters.",
         max_length=DESCRIPTION_CHARACTERS_MAX,
+        pattern=TEXT_PATTERN,
         examples=["Plays per title"],
     )
     owner: str = Field(
         default="",
         description=f"Whom to ask about it, in up to {OWNER_CHARACTERS_MAX} characters.",
         max_length=OWNER_CHARACTERS_MAX,
+        pattern=TEXT_PATTERN,
         examples=["playback-team"],
     )
     strategy: Strategy = Field(

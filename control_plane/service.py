@@ -143,7 +143,7 @@ class NamespaceService(NamespaceServiceServicer):
         self, request: pb.CutoverNamespaceRequest, context: Any
     ) -> pb.CutoverNamespaceResponse:
         _check_name(request.namespace)
-        _check_version(request.expected_version, "expected_version")
+        _check_version(request.expected_version, "expected_version", least=1)
         snapshot = await self._snapshots.cutover(
             request.namespace,
             expected_version=request.expected_version,

@@ -8,6 +8,7 @@ planned on something that is no longer live. Nothing is ever merged.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import structlog
 
@@ -54,6 +55,15 @@ class Wanted:
     allow_data_loss: bool = False
     # Of a rollback: the ids that the names had.
     ids: Mapping[str, int] = field(default_factory=dict)
+    # Of the watched folder: what it holds. None: this does not come from there.
+    folder_hash: str | None = None
+
+
+class Settled(NamedTuple):
+    """What the watched folder held when it was dealt with last, and the version that was live."""
+
+    folder_hash: str
+    version: int
 
 
 class Snapshots:
@@ -62,8 +72,7 @@ class Snapshots:
 
     def __init__(self, *, store: NamespaceStore, clock: Clock) -> None:
         self.current = EMPTY
-        # What the watched folder held when it was read last; None: there is none.
-        self.folder_hash: str | None = None
+        self.settled = Settled("", 0)
         self._store = store
         self._clock = clock
         self._checks: list[Subscriber] = []
@@ -74,7 +83,9 @@ class Snapshots:
         NAMESPACES_VERSION.at().watch(self, lambda snapshots: snapshots.current.version)
         NAMESPACES.at().watch(self, lambda snapshots: len(snapshots.current.namespaces))
 
-    def subscribe(self, check: Subscriber, *, follow: Subscriber | None = None) -> None:
+    def subscribe(
+        self, check: Subscriber | None = None, *, follow: Subscriber | None = None
+    ) -> None:
         """Has `check` called before a snapshot is stored, and `follow` when it becomes current.
 
         A check that raises SetupError or InvalidRequest refuses the snapshot: nothing changes. A
@@ -82,7 +93,8 @@ class Snapshots:
         other namespaces. `follow` may, and must not raise; no other task runs between it and the
         change of `current`. Subscribe before the start.
         """
-        self._checks.append(check)
+        if check is not None:
+            self._checks.append(check)
         if follow is not None:
             self._followers.append(follow)
 
@@ -97,9 +109,7 @@ class Snapshots:
         async with self._changing:
             latest = await self._store.latest() or EMPTY
             if latest.version != expected_version:
-                if await self._is_own(latest, wanted, expected_version):
-                    return latest, await self._plan_of(latest, wanted)
-                raise _conflict(latest, expected_version)
+                return await self._own_or_conflict(latest, wanted, expected_version)
             planned = plan(latest, wanted.definitions, wanted.ids)
             _check_consequence(planned, allow_data_loss=wanted.allow_data_loss)
             snapshot = next_snapshot(
@@ -107,7 +117,7 @@ class Snapshots:
                 wanted.definitions,
                 applied_at_ns=self._clock.now_ns(),
                 about=wanted.about,
-                folder_hash=self.folder_hash,
+                folder_hash=wanted.folder_hash or self.folder_hash_of(latest),
                 ids=wanted.ids,
             )
             try:
@@ -116,10 +126,10 @@ class Snapshots:
                 raise InvalidRequest("NAMESPACES_INVALID", "files", refusal.message) from refusal
             if snapshot is not latest:
                 if not await self._store.put(snapshot):
-                    raise _conflict(await self._store.latest() or EMPTY, expected_version)
+                    latest = await self._store.latest() or EMPTY
+                    return await self._own_or_conflict(latest, wanted, expected_version)
                 _log_change(snapshot, planned)
-            if snapshot.version != self.current.version:
-                self.follower.take(snapshot)
+            self.follower.take(snapshot)
             return snapshot, planned
 
     async def rollback(
@@ -135,8 +145,8 @@ class Snapshots:
 
     async def cutover(self, name: str, *, expected_version: int, about: About) -> Snapshot:
         """Ends a shadow phase: the namespace gets the strategy of its shadow; see `apply`."""
-        latest = await self._store.latest() or EMPTY
-        namespace = latest.namespaces.get(name)
+        expected = await self.version(expected_version)
+        namespace = expected.namespaces.get(name)
         if namespace is None:
             raise NamespaceUnknown(f"There is no namespace {name}: ListNamespaces tells which are.")
         if namespace.shadow is None:
@@ -147,7 +157,7 @@ class Snapshots:
             replace(each, strategy=namespace.shadow, shadow=None, dedupe_ttl_ms=None)
             if each.name == name
             else each
-            for each in latest.definitions
+            for each in expected.definitions
         ]
         wanted = Wanted(
             definitions=definitions,
@@ -187,6 +197,13 @@ class Snapshots:
             await self._changed.wait()
         return self.current
 
+    def folder_hash_of(self, latest: Snapshot) -> str:
+        """What the watched folder held when it was last dealt with: here, or, if the latest version
+        is news, before a restart or by another control plane."""
+        if latest.version > self.settled.version:
+            return latest.folder_hash
+        return self.settled.folder_hash
+
     def _check(self, snapshot: Snapshot) -> None:
         for check in self._checks:
             check(snapshot)
@@ -198,20 +215,21 @@ class Snapshots:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _is_own(self, latest: Snapshot, wanted: Wanted, expected_version: int) -> bool:
-        """Whether an earlier attempt, whose answer was lost, stored just this."""
-        return (
-            latest.version == expected_version + 1
-            and latest.about.origin is not Origin.FOLDER
-            and replace(latest.about, created=0, changed=0, deleted=0) == wanted.about
-            and content_hash(latest.definitions) == content_hash(wanted.definitions)
-        )
-
-    async def _plan_of(self, latest: Snapshot, wanted: Wanted) -> Plan:
-        if latest.version != self.current.version:
-            self.follower.take(latest)
-        before = await self._store.get(latest.version - 1) or EMPTY
-        return plan(before, wanted.definitions, wanted.ids)
+    async def _own_or_conflict(
+        self, latest: Snapshot, wanted: Wanted, expected_version: int
+    ) -> tuple[Snapshot, Plan]:
+        """The latest, if an earlier attempt, whose answer was lost, stored just this."""
+        about = replace(latest.about, created=0, changed=0, deleted=0)
+        if (
+            latest.version != expected_version + 1
+            or latest.about.origin is Origin.FOLDER
+            or about != wanted.about
+            or content_hash(latest.definitions) != content_hash(wanted.definitions)
+        ):
+            raise _conflict(latest, expected_version)
+        self.follower.take(latest)
+        before = await self._store.get(expected_version) or EMPTY
+        return latest, plan(before, wanted.definitions, wanted.ids)
 
 
 def about_of(origin: Origin, *, author: str, reason: str) -> About:

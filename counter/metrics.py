@@ -101,6 +101,13 @@ CALLS_IN_FLIGHT = Gauge(
     "tally_calls_in_flight", "{call}", "Calls that are being worked on.", {"rpc": _RPC}
 )
 
+BACKGROUND_FAILURES = Counter(
+    "tally_background_failures_total",
+    "{failure}",
+    "Times that work beside the calls failed unexpectedly and began anew: a bug.",
+    {},
+)
+
 # The server: adds.
 
 ITEM_ERRORS = Counter(

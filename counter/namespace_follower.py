@@ -16,6 +16,7 @@ from counter.namespaces import Snapshot
 from counter.storage.ports import NamespaceStore
 
 POLL_S = 1.0
+LOOK_BACK_MAX = 100
 
 log = structlog.get_logger()
 
@@ -44,36 +45,61 @@ class NamespaceFollower:
     async def look(self) -> None:
         """Takes the latest version, if it is new.
 
-        One that `check` refuses is logged and skipped; if nothing is current yet, which is at a
-        program's start, the refusal is raised. Raises StoreUnavailable too.
+        One that `check` refuses is logged and skipped. If nothing is current yet, which is at a
+        program's start, the latest of the versions before it that can be served is taken, as if
+        the program had gone on; without any the refusal is raised. Raises StoreUnavailable too.
         """
-        latest = await self._store.latest()
-        if latest is None or latest.version <= max(self.version, self.refused_version):
+        latest = await self._latest_after(max(self.version, self.refused_version))
+        if latest is None:
             return
         try:
             self._check(latest)
         except (SetupError, InvalidRequest) as refusal:
-            if self.current is None:
+            if self.current is None and not await self._take_earlier(latest):
                 raise
             self.refused_version, self.problem = latest.version, refusal.message
             log.error(
                 "the new namespaces cannot be served here: keeping the ones before",
                 action="namespaces_refused",
                 version=latest.version,
-                kept=self.current.version,
+                kept=self.version,
                 problem=refusal.message,
             )
         else:
-            self.take(latest)
-            log.info(
-                "namespaces taken over",
-                action="namespaces_taken",
-                version=latest.version,
-                namespaces=len(latest.namespaces),
-            )
+            self._take_over(latest)
+
+    async def _latest_after(self, version: int) -> Snapshot | None:
+        """The latest version if it is later: only then is the whole of it read."""
+        infos = await self._store.versions(before=None, limit=1)
+        if not infos or infos[0].version <= version:
+            return None
+        return await self._store.get(infos[0].version)
+
+    async def _take_earlier(self, refused: Snapshot) -> bool:
+        earliest = max(0, refused.version - LOOK_BACK_MAX - 1)
+        for version in range(refused.version - 1, earliest, -1):
+            earlier = await self._store.get(version)
+            if earlier is None:
+                return False
+            with suppress(SetupError, InvalidRequest):
+                self._check(earlier)
+                self._take_over(earlier)
+                return True
+        return False
+
+    def _take_over(self, snapshot: Snapshot) -> None:
+        self.take(snapshot)
+        log.info(
+            "namespaces taken over",
+            action="namespaces_taken",
+            version=snapshot.version,
+            namespaces=len(snapshot.namespaces),
+        )
 
     def take(self, snapshot: Snapshot) -> None:
-        """Switches to a snapshot that is stored and checked."""
+        """Switches to a snapshot that is stored and checked, unless a later one is current."""
+        if snapshot.version <= self.version:
+            return
         self._switch(snapshot)
         self.current = snapshot
         self.refused_version, self.problem = 0, ""

@@ -1,11 +1,11 @@
 """The composition root of the server: the only place here that knows how its parts fit."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
 from functools import partial
 
+from counter.background import keep_running
 from counter.clock import Clock
 from counter.namespaces import Namespace, Snapshot, check_windows
 from counter.namespaces import Strategy as StrategyName
@@ -145,8 +145,8 @@ class CounterServer:
 
     def switch(self, snapshot: Snapshot) -> None:
         """Serves these namespaces from now on."""
-        self._registry.switch(snapshot)
         self._limits.switch(snapshot)
+        self._registry.switch(snapshot)
 
     async def start(self, rpc: RpcServer, stack: AsyncExitStack) -> None:
         """Registers the service; on the stack's way out the commits under way are finished."""
@@ -164,8 +164,13 @@ class CounterServer:
         stack.push_async_callback(self._commit.drain)
         stack.callback(self._questions.rankings.stop)
         shadows = ShadowWatch(self._registry, self._questions.comparison)
-        for watch in (self._watch.run(), shadows.run(), self._limits.run()):
-            stack.callback(asyncio.create_task(watch).cancel)
+        for name, run in (
+            ("look at the ledger", self._watch.run),
+            ("compare shadows", shadows.run),
+            ("sample traffic", self._limits.run),
+            ("count counters", self._limits.count),
+        ):
+            stack.callback(keep_running(name, run).cancel)
 
     def traffic(self) -> tuple[NamespaceTraffic, ...]:
         """What each namespace took on in the last seconds."""

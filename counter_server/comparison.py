@@ -8,7 +8,9 @@ in the shadow's soon after, and never in the shadow's alone. Therefore, where al
 
 do not get smaller (as long as nobody subtracts): the shadow's is between the two others, and is
 taken for equal. Otherwise the nearer of the two others is answered. What is shown as a difference
-then is never more than the true one, and all of it where nobody adds in between.
+then is all of the true one where nobody adds in between, and never more than that, as long as the
+shadow is fast enough for answers to wait for it. Where it is not, writes of other servers may still
+be under way: whoever acts on a difference looks again some seconds later.
 """
 
 import asyncio
@@ -17,11 +19,11 @@ from dataclasses import dataclass
 
 from counter.errors import ShadowOff
 from counter_server.listing import Listing
-from counter_server.strategies.shadow import Shadow
+from counter_server.strategies.shadow import WAIT_S_MAX, Shadow
 from counter_server.strategies.strategy import ANY_FRESHNESS, Strategy
 
-# How long writes of other servers get to end. This one's own are awaited.
-_SETTLE_S = 0.25
+# How long writes of other servers get to end: longer than answers wait for them.
+_SETTLE_S = WAIT_S_MAX + 0.25
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ ones are there is looked up once and remembered, up to KNOWN_MAX names of all na
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
@@ -43,7 +44,8 @@ class CounterLimits:
         self._limited: dict[int, Namespace] = {}
         self._counted: dict[int, int] = {}
         self._due_ns: dict[int, int] = {}
-        self._known: dict[CounterKey, None] = {}  # in the order in which they were found
+        # In the order in which they were found. (In a plain dict the first one is slow to find.)
+        self._known: OrderedDict[CounterKey, None] = OrderedDict()
         self._failing: set[int] = set()
 
     def switch(self, namespaces: Iterable[Namespace]) -> None:
@@ -81,7 +83,7 @@ class CounterLimits:
             if row is not None:
                 self._known[namespace.id, counter] = None
         while len(self._known) > KNOWN_MAX:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
         return {counter for counter, row in zip(asked, rows, strict=True) if row is None}
 
     async def count_those_due(self) -> None:

@@ -202,15 +202,15 @@ class Limits:
         """Counts what is due to be counted."""
         await self._counters.count_those_due()
 
+    async def count(self) -> None:
+        """Counts for ever."""
+        await self._counters.run()
+
     async def run(self) -> None:
-        """Looks and counts for ever."""
-        counting = asyncio.create_task(self._counters.run())
-        try:
-            while True:
-                await asyncio.sleep(SAMPLE_EVERY_S)
-                self.look()
-        finally:
-            counting.cancel()
+        """Samples the traffic for ever."""
+        while True:
+            await asyncio.sleep(SAMPLE_EVERY_S)
+            self.look()
 
 
 def _kept_or_new(

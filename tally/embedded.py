@@ -10,6 +10,7 @@ import structlog
 
 from control_plane.app import SERVICE_NAME as NAMESPACE_SERVICE
 from control_plane.app import ControlPlane
+from counter.background import keep_running
 from counter.clock import SteadyClock, SystemClock
 from counter.errors import SetupError
 from counter.metrics_endpoint import MetricsEndpoint
@@ -142,7 +143,7 @@ class _Embedded:
             processes=presence.processes,
         )
         control_plane.snapshots.subscribe(server.check, follow=server.switch)
-        control_plane.snapshots.subscribe(lambda _: None, follow=lambda _: presence.tell())
+        control_plane.snapshots.subscribe(follow=lambda _: presence.tell())
         embedded = cls(database, server, worker, control_plane, presence)
         return embedded
 
@@ -154,8 +155,7 @@ class _Embedded:
         port = await self._rpc.start(listen, (COUNTER_SERVICE, NAMESPACE_SERVICE, ROLLUP_SERVICE))
         stack.push_async_callback(self._rpc.stop, process.STOP_GRACE_S)
         await process.report_health(self._rpc, self._problems, stack)
-        beating = asyncio.create_task(self._presence.run())
-        stack.callback(beating.cancel)
+        stack.callback(keep_running("beat", self._presence.run).cancel)
         return port
 
     def report(self) -> ProcessReport:

@@ -16,6 +16,7 @@ import structlog
 from control_plane.app import SERVICE_NAME as NAMESPACE_SERVICE
 from control_plane.app import ControlPlane
 from control_plane.durations import format_ms
+from counter.background import keep_running
 from counter.clock import SystemClock
 from counter.errors import SetupError
 from counter.namespace_follower import POLL_S, NamespaceFollower
@@ -163,7 +164,9 @@ class ServerProgram:
             try:
                 await _answered(self._config, readiness, self._follower.look)
             except SetupError as error:
-                hint = "add the section memcached, or delete the namespace"
+                if self._config.memcached is not None:
+                    raise
+                hint = "add the section memcached, or apply namespaces that do without"
                 raise self._config.refusal("memcached", error.message, hint) from error
             if self._follower.current is not None:
                 return
@@ -258,6 +261,10 @@ class ControlPlaneProgram:
     async def start(self, readiness: Readiness, stack: AsyncExitStack) -> None:
         config = self._config
         session = await _open_session(config, readiness, stack)
+        # So that what the servers would refuse is refused here, before it is stored.
+        self._layout = await _open_layout(
+            config, CassandraLedger(session, config.platform), readiness
+        )
         presence = Presence(
             CassandraMembership(session, config.platform, group="processes"),
             _process_name(),
@@ -275,7 +282,7 @@ class ControlPlaneProgram:
 
     def _check(self, snapshot: Snapshot) -> None:
         """Refuses what the servers of this config file would refuse, before it is stored."""
-        check_windows(snapshot, self._config.platform.window_ms)
+        check_windows(snapshot, self._layout.window_ms)
         for namespace in snapshot.namespaces.values():
             if namespace.strategy is Strategy.BEST_EFFORT and self._config.memcached is None:
                 raise SetupError(
@@ -309,19 +316,16 @@ def _report(
 
 
 def _follow(follower: NamespaceFollower, config: Config, stack: AsyncExitStack) -> None:
-    following = asyncio.create_task(follower.run())
-    stack.callback(following.cancel)
+    stack.callback(keep_running("follow the store", follower.run).cancel)
     watch = NamespaceWatch(
         config.control_planes, version=lambda: follower.version, wake=follower.wake
     )
-    watching = asyncio.create_task(watch.run())
-    stack.callback(watching.cancel)
+    stack.callback(keep_running("listen to a control plane", watch.run).cancel)
 
 
 def _be_present(presence: Presence, stack: AsyncExitStack) -> None:
     stack.push_async_callback(presence.leave)
-    beating = asyncio.create_task(presence.run())
-    stack.callback(beating.cancel)
+    stack.callback(keep_running("beat", presence.run).cancel)
 
 
 async def _answered(

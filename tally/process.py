@@ -11,6 +11,7 @@ from typing import Any
 
 import uvloop
 
+from counter.background import keep_running
 from counter.errors import TallyError
 from counter.rpc.server import RpcServer
 from counter.telemetry import LogFormat, configure_logs
@@ -89,5 +90,4 @@ async def report_health(rpc: RpcServer, problems: Problems, stack: AsyncExitStac
             await report()
 
     await report()
-    reporting = asyncio.create_task(report_for_ever())
-    stack.callback(reporting.cancel)
+    stack.callback(keep_running("report health", report_for_ever).cancel)

@@ -16,8 +16,8 @@ STRATEGY_RULES = (
         when="cut over",
         applies=_is_cutover,
         consequence=Consequence.DATA_LOSS,
-        explanation="reads answer with what was added since the shadow phase began: what "
-        "best_effort counted before stays behind",
+        explanation="reads answer with what was added in shadow phases: what best_effort counted "
+        "before stays behind",
         hint="'tally cutover {name} --carry-over' compares the two first, and adds what the shadow "
         "lacks to counters that were added to since",
     ),
@@ -67,7 +67,7 @@ STRATEGY_RULES = (
         subject="strategy",
         when="to accurate",
         applies=lambda change: change.will is Strategy.ACCURATE,
-        consequence=Consequence.HARMLESS,
+        consequence=Consequence.COSTS,
         explanation="reads include every add that was acknowledged before them, from now on; for "
         "that each of them looks at the tail, and caches are not asked",
     ),
@@ -90,7 +90,7 @@ STRATEGY_RULES = (
         subject="shadow",
         when="begun",
         applies=is_added,
-        consequence=Consequence.HARMLESS,
+        consequence=Consequence.COSTS,
         explanation="adds are written for {will} too, from now on; reads answer as before. Each "
         "add then costs a write to the event log",
     ),

@@ -11,12 +11,17 @@ from collections.abc import Callable, Sequence
 import grpc
 import structlog
 
+from counter.rpc.server import MESSAGE_BYTES_MAX
 from counter.v1 import namespace_service_pb2 as pb
 from counter.v1.namespace_service_pb2_grpc import NamespaceServiceStub
 
 RETRY_S = 1.0
 # A control plane that vanished without a word is noticed after this long.
-_OPTIONS = (("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 5_000))
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+)
 
 log = structlog.get_logger()
 

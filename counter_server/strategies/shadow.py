@@ -27,7 +27,7 @@ from counter_server.strategies.logged import Logged
 from counter_server.strategies.strategy import Freshness, Outcome, Strategy, Value
 
 # How long an answer waits for the shadow.
-WAIT_S_MAX = 1.0
+WAIT_S_MAX = 0.5
 # Of one namespace. Beyond it the shadow is not written to: others need the event log too.
 EVENTS_IN_FLIGHT_MAX = 20_000
 _COMPLAINTS_EVERY_S = 10.0

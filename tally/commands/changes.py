@@ -85,7 +85,8 @@ def carry_out(
         print_json(change_document(plan, done, arrived))
     elif arrived is not None:
         _say_arrived(arrived, version, target)
-    return ExitCode.OK
+    # The change is made, and still not what was wanted: whoever runs this in CI must hear of it.
+    return ExitCode.REFUSED if arrived is not None and arrived.refusals else ExitCode.OK
 
 
 def _ask(question: str, *, json: bool) -> None:

@@ -135,6 +135,7 @@ def _carried_over(
     """What differs afterwards, how many adjustments were sent, and the time of the last one."""
     adjusted = last_ns = 0
     for _ in range(_CARRY_OVERS_MAX):
+        found = shadow_differences.lasting(client, found)
         last_ns = shadow_differences.carry_over(
             client, namespace, found, author=author, reason=reason
         )

@@ -21,7 +21,7 @@ from tests.admins import BASE, Admin, Batches, assert_whole, files_of
 from tests.calls import Calls, Refusal, eventually, fresh_counter, refusal, refusal_of, token
 from tests.fleet import CONVERGENCE_S, LATE_S, Fleet
 from tests.load import Load, open_channel, under_load
-from tests.processes import ProgramProcess, write_namespaces
+from tests.processes import ProgramProcess, run_tally, write_namespaces
 
 VERSIONS_LEAST = 200
 
@@ -263,3 +263,55 @@ async def test_a_limit_is_one_of_the_whole_fleet(tmp_path: Path) -> None:
                     lambda: refused_by_its_limit(calls, counter),
                     lambda said: "on each of" not in said.message,
                 )
+
+
+async def add_until_cut_over(
+    calls: Calls, counter: str, plane: ProgramProcess, server: ProgramProcess
+) -> int:
+    """Adds 1 again and again while `tally cutover` is at work; how often."""
+    cutting = asyncio.create_task(
+        asyncio.to_thread(
+            run_tally,
+            *("cutover", "hits", "--carry-over", "--yes", "-m", "must be exact"),
+            *("--server", plane.address, "--counter-server", server.address),
+        )
+    )
+    added = 0
+    while not cutting.done():
+        await asyncio.to_thread(calls.add, "hits", counter, 1, token())
+        added += 1
+    done = await cutting
+    assert done.returncode == 0, done.stdout + done.stderr
+    return added
+
+
+async def test_a_shadow_phase_on_a_fleet(tmp_path: Path) -> None:
+    """Both servers count into memcached and into the log. The cutover carries over what a counter
+    had before, and loses nothing of another one that is added to all the time."""
+    hits = "namespace: hits\nstrategy: best_effort\n"
+    idle, busy = fresh_counter("idle"), fresh_counter("busy")
+    compare = counter_pb.CompareShadowRequest(namespace="hits")
+    async with running(tmp_path) as fleet:
+        servers, plane = [fleet.add("server"), fleet.add("server")], fleet.add("control-plane")
+        await fleet.start(*servers, plane, fleet.add("worker"))
+        async with open_channel(plane.address) as channel:
+            stub = NamespaceServiceStub(channel)
+            with Calls(servers[0].address) as one, Calls(servers[1].address) as other:
+                await apply(stub, BASE | {"hits": hits})
+                one.add("hits", idle, 100, token())
+                applied = await apply(stub, BASE | {"hits": hits + "shadow: eventual\n"})
+                await all_run(stub, applied.version, 4)
+                for calls in (one, other):
+                    calls.add("hits", idle, 1, token())
+                    calls.add("hits", busy, 1, token())
+                await asyncio.to_thread(
+                    eventually,
+                    lambda: one.counters.CompareShadow(compare, timeout=10).counters,
+                    lambda known: len(known) == 2,
+                    within_s=60,
+                )
+                added = await add_until_cut_over(other, busy, plane, servers[0])
+                await all_run(stub, applied.version + 1, 4)
+                for calls in (one, other):
+                    assert calls.accurate("hits", idle) == 102
+                    assert calls.accurate("hits", busy) == 2 + added

@@ -89,7 +89,7 @@ def test_data_loss_is_told_where_it_is_written_with_the_command_that_does_it() -
         "(a rollback brings back what has not expired by then, with a gap for the time between; "
         f"{allow})",
         "c.yaml:2:11: strategy: changing from best_effort to eventual loses data: reads answer "
-        "with what was added since the shadow phase began: what best_effort counted before stays "
+        "with what was added in shadow phases: what best_effort counted before stays "
         "behind ('tally cutover c --carry-over' compares the two first, and adds what the shadow "
         f"lacks to counters that were added to since; {allow})",
     ]

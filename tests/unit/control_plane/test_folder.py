@@ -1,4 +1,5 @@
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from control_plane.folder import APPLY_ATTEMPTS_MAX, Folder
+from control_plane.loader import Loaded, load_directory
 from control_plane.mistakes import Mistake
 from control_plane.snapshots import Snapshots, Subscriber, Wanted
 from counter.clock import ManualClock
@@ -202,7 +204,7 @@ class TestReload:
     ) -> None:
         (tmp_path / "b.yaml").unlink()
         assert await watched.reload()
-        following = asyncio.create_task(watched.folder.follow())
+        following = asyncio.create_task(watched.folder.settle())
         await asyncio.sleep(0)
         await watched.apply("a")
         await until(lambda: not watched.mistakes)
@@ -285,6 +287,66 @@ class TestReload:
         assert await slower.reload() == ()
         assert slower.current == watched.current
         assert set(slower.current.namespaces) == {"a", "b"}
+
+    async def test_a_command_through_the_slower_control_plane_stays(
+        self, watched: Watched, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        slower = make(store, tmp_path)
+        await slower.start()
+        write(tmp_path, "c")
+        await watched.reload()
+        await slower.snapshots.follower.look()
+        applied = await slower.apply("a", "b", "c", "d")
+        assert await slower.reload() == ()
+        assert await store.latest() == slower.current == applied
+
+    async def test_a_command_does_not_settle_what_is_wrong_in_the_folder(
+        self, watched: Watched, tmp_path: Path
+    ) -> None:
+        (tmp_path / "b.yaml").unlink()
+        before = await watched.reload()
+        await watched.apply("a", "b", "d")
+        after = await watched.reload()
+        assert len(before) == 1
+        assert [each for each in after if "deletes the namespace b" in each.message]
+
+    async def test_an_edit_that_a_command_came_before_is_applied(
+        self, watched: Watched, store: MemoryNamespaceStore, tmp_path: Path
+    ) -> None:
+        write(tmp_path, "c")
+        winner = next_snapshot(
+            watched.current,
+            [*watched.current.definitions, Definition(name="c", strategy=Strategy.ACCURATE)],
+            applied_at_ns=5,
+        )
+        racing = make(RacedStore(store, [winner]), tmp_path)
+        await racing.snapshots.follower.look()
+        assert await racing.reload() == ()
+        assert racing.current.version == 3
+        assert racing.current.namespaces["c"].strategy is Strategy.EVENTUAL
+
+    async def test_what_was_read_later_is_applied_later(
+        self, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reading, go_on = threading.Event(), threading.Event()
+
+        def slow(path: Path) -> Loaded:
+            loaded = load_directory(path)
+            if not reading.is_set():
+                reading.set()
+                go_on.wait(DEADLINE_S)
+            return loaded
+
+        monkeypatch.setattr("control_plane.folder.load_directory", slow)
+        write(tmp_path, "a", "max_delta: 8\n")
+        first = asyncio.create_task(watched.reload())
+        await until(reading.is_set)
+        write(tmp_path, "a", "max_delta: 9\n")
+        second = asyncio.create_task(watched.reload())
+        await asyncio.sleep(0.1)
+        go_on.set()
+        await asyncio.gather(first, second)
+        assert watched.current.namespaces["a"].max_delta == 9
 
     async def test_a_folder_that_went_back_while_nobody_watched_is_applied(
         self, watched: Watched, store: MemoryNamespaceStore, tmp_path: Path

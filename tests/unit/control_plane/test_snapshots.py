@@ -38,9 +38,12 @@ class Store(MemoryNamespaceStore):
     """Can lose its answer after it has stored a version."""
 
     loses_answers = False
+    stores_twice = False
 
     async def put(self, snapshot: Snapshot) -> bool:
         stored = await super().put(snapshot)
+        if self.stores_twice:  # as a store does that repeats a write which seemed to fail
+            stored = await super().put(snapshot)
         if self.loses_answers:
             raise StoreUnavailable("the answer was lost")
         return stored
@@ -146,6 +149,13 @@ async def test_a_lost_answer_is_found_again_by_the_same_call(
     other = About(origin=Origin.APPLIED, author="somebody else", reason="a test")
     with pytest.raises(VersionConflict):
         await snapshots.apply(wanted("a", "b", about=other), expected_version=1)
+
+
+async def test_a_put_that_lost_to_its_own_first_attempt(snapshots: Snapshots, store: Store) -> None:
+    await apply(snapshots, "a")
+    store.stores_twice = True
+    applied, _ = await snapshots.apply(wanted("a", "b"), expected_version=1)
+    assert applied == await store.latest() == snapshots.current
 
 
 async def test_a_lost_answer_is_not_taken_for_another_version(
@@ -258,14 +268,34 @@ class TestCutover:
         assert second.namespaces["other"] == first.namespaces["other"]
         assert second.about.origin is Origin.CUT_OVER
 
+    async def test_a_lost_answer_is_found_again(self, snapshots: Snapshots, store: Store) -> None:
+        hits = definition("hits", strategy=Strategy.BEST_EFFORT, shadow=Strategy.EVENTUAL)
+        await apply(snapshots, hits)
+        store.loses_answers = True
+        with pytest.raises(StoreUnavailable):
+            await snapshots.cutover("hits", expected_version=1, about=ABOUT)
+        store.loses_answers = False
+        again = await snapshots.cutover("hits", expected_version=1, about=ABOUT)
+        assert again == await store.latest() == snapshots.current
+        assert again.version == 2
+
+    async def test_a_lost_race(self, snapshots: Snapshots) -> None:
+        hits = definition("hits", strategy=Strategy.BEST_EFFORT, shadow=Strategy.EVENTUAL)
+        await apply(snapshots, hits)
+        before = await apply(snapshots, replace(hits, max_delta=7))
+        with pytest.raises(VersionConflict):
+            await snapshots.cutover("hits", expected_version=1, about=ABOUT)
+        assert snapshots.current is before
+
     async def test_without_a_shadow(self, snapshots: Snapshots) -> None:
         await apply(snapshots, definition("hits", strategy=Strategy.BEST_EFFORT))
         with pytest.raises(ShadowOff, match="shadow: eventual"):
             await snapshots.cutover("hits", expected_version=1, about=ABOUT)
 
     async def test_an_unknown_namespace(self, snapshots: Snapshots) -> None:
+        await apply(snapshots, "a")
         with pytest.raises(NamespaceUnknown):
-            await snapshots.cutover("hits", expected_version=0, about=ABOUT)
+            await snapshots.cutover("hits", expected_version=1, about=ABOUT)
 
 
 async def test_versions_of_other_control_planes_are_followed(store: Store) -> None:

@@ -6,17 +6,24 @@ from structlog.testing import capture_logs
 from counter import namespace_follower
 from counter.errors import SetupError, StoreUnavailable
 from counter.namespace_follower import NamespaceFollower
-from counter.namespaces import EMPTY, Definition, Snapshot, Strategy, next_snapshot
+from counter.namespaces import (
+    EMPTY,
+    Definition,
+    Snapshot,
+    Strategy,
+    VersionInfo,
+    next_snapshot,
+)
 from counter.storage.memory import MemoryNamespaceStore
 
 
 class Store(MemoryNamespaceStore):
     away = False
 
-    async def latest(self) -> Snapshot | None:
+    async def versions(self, *, before: int | None, limit: int) -> list[VersionInfo]:
         if self.away:
             raise StoreUnavailable("the store is away")
-        return await super().latest()
+        return await super().versions(before=before, limit=limit)
 
 
 class Server:
@@ -151,3 +158,27 @@ async def test_what_is_refused_is_told_until_a_later_version_is_taken(
     await apply(store, "a", "b")
     await follower.look()
     assert (follower.version, follower.refused_version, follower.problem) == (3, 0, "")
+
+
+async def test_at_a_start_the_last_version_that_can_be_served_is_taken(
+    store: Store, server: Server, follower: NamespaceFollower
+) -> None:
+    for names in (["a"], ["a", "b"], ["bad"], ["bad", "worse"]):
+        await apply(store, *names)
+    await follower.look()
+    assert (server.taken, follower.version, follower.refused_version) == ([2], 2, 4)
+    await apply(store, "c")
+    await follower.look()
+    assert (server.taken, follower.refused_version) == ([2, 5], 0)
+
+
+async def test_a_later_version_is_never_replaced_by_an_earlier_one(
+    store: Store, server: Server, follower: NamespaceFollower
+) -> None:
+    await apply(store, "a")
+    await apply(store, "a", "b")
+    await follower.look()
+    earlier = await store.get(1)
+    assert earlier is not None
+    follower.take(earlier)
+    assert (server.taken, follower.version) == ([2], 2)

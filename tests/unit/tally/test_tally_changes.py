@@ -348,7 +348,7 @@ def test_apply_says_who_refuses_it(
     add_change(control_plane.plan, pb.CONSEQUENCE_COSTS)
     control_plane.fleets = [fleet(8, refused=8)]
     ran = tally("apply", folder, *NOTE, "--yes")
-    assert ran.code == 0
+    assert ran.code == 1
     assert "worker host x refuses version 8: the windows are too long" in ran.err
     control_plane.plan.base_version = 8
     control_plane.fleets = [fleet(9, refused=9)]

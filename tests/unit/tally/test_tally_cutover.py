@@ -86,6 +86,7 @@ class Phase(Script, namespace_pb_grpc.NamespaceServiceServicer):
 @pytest.fixture
 def phase(monkeypatch: pytest.MonkeyPatch) -> Iterator[Phase]:
     phase = Phase()
+    monkeypatch.setattr(shadow_differences, "_LASTING_S", 0.0)
     phase.old = {"a": 5, "b": 100, "c": 3, "d": 2}
     phase.counts = {"a": 5, "b": 30, "c": 4, "d": 2}
     server = grpc.server(ThreadPoolExecutor(max_workers=8))
@@ -160,9 +161,25 @@ def test_what_shows_only_later_is_carried_over_too_within_limits(phase: Phase, t
 
     phase.before_comparison = add_to_the_old_one
     ran: Ran = tally(*CUTOVER, "--carry-over", "--yes", "--json")
-    assert comparisons == 4  # one, and one after each of three carry-overs
+    assert comparisons == 7  # one, and one before and after each of three carry-overs
     assert ran.json["carried_over"] == 2 + 1 + 1
-    assert (ran.json["different"], ran.json["lacking"], ran.json["version"]) == (2, 10, 8)
+    assert (ran.json["different"], ran.json["lacking"], ran.json["version"]) == (2, 20, 8)
+
+
+def test_what_is_only_under_way_is_not_carried_over(phase: Phase, tally: Any) -> None:
+    comparisons = 0
+
+    def catch_up() -> None:
+        nonlocal comparisons
+        comparisons += 1
+        if comparisons == 2:
+            phase.counts["b"] += 60
+
+    phase.before_comparison = catch_up
+    ran: Ran = tally(*CUTOVER, "--carry-over", "--yes", "--json")
+    assert phase.adjustments == {"b": 10}
+    assert phase.counts["b"] == phase.old["b"]
+    assert (ran.json["carried_over"], ran.json["lacking"]) == (1, 0)
 
 
 def test_json(phase: Phase, tally: Any) -> None:
@@ -231,6 +248,8 @@ def test_a_carry_over_is_folded_before_it_is_read(
     seen: list[Any] = []
 
     def fold(_: float) -> None:
+        if not phase.adjustments:
+            return
         seen.append((dict(phase.adjustments), phase.cutover))
         phase.folded_through_s = FAR_AHEAD_S
 
