@@ -8,7 +8,7 @@ RUN := $(UV) run --no-sync
 PROTOS := $(wildcard proto/counter/v1/*.proto)
 GRPCURL_VERSION := v1.9.3
 
-.PHONY: help setup run test check proto schema bench fmt clean
+.PHONY: help setup run test check lint proto schema bench fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,10 @@ run: setup ## serve on 127.0.0.1:50051, data in ./data, namespaces from configs/
 test: setup backends .tools/bin/grpcurl ## the whole test suite, on real processes
 	$(RUN) pytest tests
 
-check: setup backends ## format, lint, types, imports, generated files, fast tests
+check: lint backends ## lint, then the fast tests
+	$(RUN) pytest -q tests/unit tests/properties tests/contracts
+
+lint: setup ## format, lint, types, imports, generated files
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
@@ -55,7 +58,6 @@ check: setup backends ## format, lint, types, imports, generated files, fast tes
 	@tmp=$$(mktemp -d) && $(MAKE) --no-print-directory proto OUT=$$tmp && \
 	  diff -r --exclude=__pycache__ --exclude=__init__.py $$tmp/counter/v1 counter/v1 && rm -r $$tmp || \
 	  { echo "counter/v1 differs from proto/: run 'make proto' and commit the result"; exit 1; }
-	$(RUN) pytest -q tests/unit tests/properties tests/contracts
 
 OUT ?= .
 proto: setup ## generate counter/v1 from proto/

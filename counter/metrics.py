@@ -190,11 +190,12 @@ TAIL_EVENTS_KEPT = Gauge(
 
 # The server: shadow phases.
 
+SHADOW_RESULTS = ("written", "late", "failed")
 SHADOW_ADDS = Counter(
     "tally_shadow_adds_total",
     "{event}",
     "Events of namespaces in a shadow phase, by what became of them in the shadow.",
-    {"result": _all(["written", "late", "failed"])},
+    {"result": _all(SHADOW_RESULTS)},
 )
 SHADOW_COMPARED = Counter(
     "tally_shadow_compared_total",

@@ -9,7 +9,13 @@ import asyncio
 import structlog
 
 from counter.errors import TallyError
-from counter.metrics import SHADOW_COMPARED, SHADOW_DIFFERENCE, SHADOW_DIFFERENT
+from counter.metrics import (
+    SHADOW_ADDS,
+    SHADOW_COMPARED,
+    SHADOW_DIFFERENCE,
+    SHADOW_DIFFERENT,
+    SHADOW_RESULTS,
+)
 from counter.namespaces import Namespace
 from counter_server.comparison import Comparison
 from counter_server.registry import Registry
@@ -30,6 +36,8 @@ class ShadowWatch:
         self._different = self._difference = 0  # of this round, so far
         # Of the last round: how many differed, and by how much in all. None: there was none yet.
         self.found: tuple[int, int] | None = None
+        for result in SHADOW_RESULTS:
+            SHADOW_ADDS.at(result=result)  # shown from 0 on, also before the first phase
         self._equal_counters = SHADOW_COMPARED.at(result="equal")
         self._different_counters = SHADOW_COMPARED.at(result="different")
         SHADOW_DIFFERENT.at().watch(self, lambda watch: watch.found and watch.found[0])

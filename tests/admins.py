@@ -48,8 +48,10 @@ def marked(chance: random.Random) -> dict[str, str]:
 
 
 class Admin:
-    def __init__(self, name: str, address: str, done: Counter[str]) -> None:
+    def __init__(self, name: str, address: str, done: Counter[str], *, since: int) -> None:
+        """Rolls back to no version before `since`."""
         self._name = name
+        self._since = since
         self._chance = random.Random(name)
         self._channel = open_channel(address)
         self._stub = NamespaceServiceStub(self._channel)
@@ -75,8 +77,9 @@ class Admin:
             low = BASE | {"plays": BASE["plays"] + "cardinality: low\n"}
             await self._apply(low, live)
         elif kind < 0.5:
+            earlier = [each.version for each in listed.versions if each.version >= self._since]
             back = pb.RollbackNamespacesRequest(
-                version=self._chance.choice(listed.versions).version,
+                version=self._chance.choice(earlier),
                 expected_version=live,
                 author=self._name,
                 reason="a rollback",

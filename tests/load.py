@@ -261,12 +261,12 @@ class Load:
     async def check(self, *, worker: str) -> None:
         """Every token is settled as its client saw it, and all servers agree on every counter, on
         its history and on what its events add up to."""
-        assert self.history.contradictions == []
+        assert self.history.contradictions == [], self.history.contradictions[:5]
         channels = [open_channel(address) for address in self._addresses]
         stubs = [pb_grpc.CounterServiceStub(channel) for channel in channels]
         try:
             await settle_all(stubs[0], self.history)
-            assert self.history.contradictions == []
+            assert self.history.contradictions == [], self.history.contradictions[:5]
             for stub in stubs:
                 await assert_counts(stub, self.history)
                 await assert_history(stub, self.history)

@@ -97,15 +97,20 @@ def plays_are_gone(address: str) -> bool:
 
 async def deleted_and_brought_back(
     stub: NamespaceServiceStub, servers: Sequence[ProgramProcess], load: Load
-) -> None:
-    """What is under load is deleted, callers notice, and a rollback brings it back."""
+) -> int:
+    """What is under load is deleted, callers notice, and a rollback brings it back.
+
+    Whoever rolls back further, to the version without them, and then applies them anew, would have
+    them start at 0: answers with the first version from which on nobody can.
+    """
     before = (await stub.ListNamespaces(pb.ListNamespacesRequest())).version
     kept = {name: text for name, text in BASE.items() if name not in ("plays", "quotas")}
     await apply(stub, kept)
     for server in servers:
         await asyncio.to_thread(eventually, lambda at=server.address: plays_are_gone(at), bool)
-    await rollback(stub, before)
+    back = await rollback(stub, before)
     await load.acknowledged(200)
+    return back.version
 
 
 @pytest.mark.timeout(300)
@@ -123,11 +128,15 @@ async def test_hundreds_of_changes_under_load(tmp_path: Path) -> None:
         ):
             stub = NamespaceServiceStub(channel)
             await load.acknowledged(200)
-            await deleted_and_brought_back(stub, servers, load)
+            since = await deleted_and_brought_back(stub, servers, load)
+            admins = [
+                Admin(f"admin {at}", plane.address, done, since=since)
+                for at, plane in enumerate(planes)
+            ]
             working = [
                 asyncio.create_task(each)
                 for each in (
-                    *(Admin(f"admin {at}", planes[at].address, done).run(stop) for at in range(2)),
+                    *(each.run(stop) for each in admins),
                     *(assert_whole(each.address, stop, done) for each in planes),
                     batches.run(stop),
                 )

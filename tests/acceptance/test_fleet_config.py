@@ -53,6 +53,7 @@ def write_config(
         f"  replication: {{{data_center or node.data_center}: 1}}",
         "  request_timeout: 10s",
         more,
+        "control_plane: {namespaces: namespaces}",
     ]
     file = home / name
     file.write_text("\n".join(lines) + "\n")
