@@ -65,7 +65,7 @@ proto: setup ## generate counter/v1 from proto/
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
 
 schema: setup ## generate configs/namespace.schema.json from the model of namespace files
-	$(RUN) python -m control_plane.schema > configs/namespace.schema.json.new
+	$(RUN) python -m control_plane.files.schema > configs/namespace.schema.json.new
 	mv configs/namespace.schema.json.new configs/namespace.schema.json
 
 bench: setup backends ## benchmarks, as ratios measured in one run

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import structlog
 
-from control_plane.check import data_loss_mistakes, impossible_changes, report
-from control_plane.loader import Loaded, load_directory
-from control_plane.mistakes import START, Mistake, mistake
-from control_plane.plan import plan
+from control_plane.files.loader import Loaded, load_directory
+from control_plane.files.mistakes import START, Mistake, mistake
+from control_plane.planning.check import data_loss_mistakes, impossible_changes, report
+from control_plane.planning.plan import plan
 from control_plane.snapshots import Settled, Snapshots, Wanted, how
 from control_plane.watch import POLL_MS, SETTLE_MS, changes
 from counter.errors import (

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any
 
 from control_plane import translate
-from control_plane.check import impossible_changes, report
-from control_plane.loader import FILES_MAX, Loaded, load_files
-from control_plane.messages import nearest
-from control_plane.mistakes import quoted
-from control_plane.plan import plan
+from control_plane.files.loader import FILES_MAX, Loaded, load_files
+from control_plane.files.messages import nearest
+from control_plane.files.mistakes import quoted
+from control_plane.planning.check import impossible_changes, report
+from control_plane.planning.plan import plan
 from control_plane.snapshots import Snapshots, Wanted, about_of
 from counter.errors import InvalidRequest, NamespaceUnknown, Overloaded
 from counter.namespaces import NAMESPACE_NAME_BYTES_MAX, Namespace, Origin, Snapshot

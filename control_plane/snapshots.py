@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import structlog
 
-from control_plane.plan import Action, Consequence, NamespaceChange, Plan, plan
+from control_plane.planning.plan import Action, Consequence, NamespaceChange, Plan, plan
 from counter.clock import Clock
 from counter.errors import (
     ChangeImpossible,

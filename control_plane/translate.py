@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from google.protobuf.duration_pb2 import Duration
 
-from control_plane.loader import Source
-from control_plane.mistakes import Mistake
-from control_plane.plan import Consequence, NamespaceChange, Plan
+from control_plane.files.loader import Source
+from control_plane.files.mistakes import Mistake
+from control_plane.planning.plan import Consequence, NamespaceChange, Plan
 from counter.namespaces import NO_LIMITS, Namespace, Snapshot, VersionInfo
 from counter.presence import ProcessReport
 from counter.rpc.values import duration_of, timestamp

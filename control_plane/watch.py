@@ -16,7 +16,7 @@ from typing import cast
 import structlog
 from watchfiles import awatch
 
-from control_plane.loader import is_namespace_file
+from control_plane.files.loader import is_namespace_file
 
 # How long files must stay unchanged before they are read: a write in steps, or an editor's
 # write-and-rename, is one change.

@@ -15,7 +15,7 @@ import structlog
 
 from control_plane.app import SERVICE_NAME as NAMESPACE_SERVICE
 from control_plane.app import ControlPlane
-from control_plane.durations import format_ms
+from control_plane.files.durations import format_ms
 from counter.background import keep_running
 from counter.clock import SystemClock
 from counter.errors import SetupError

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from control_plane.capacity.units import plain, shown
-from control_plane.durations import format_ms
+from control_plane.files.durations import format_ms
 from counter.errors import SetupError
 from counter.namespaces import (
     CACHE_LOCAL_TTL_MS_DEFAULT,

@@ -9,7 +9,7 @@ from control_plane.capacity.processes import US_PER_S
 from control_plane.capacity.quantities import NOTHING, Line, Quantity, Sheet, total
 from control_plane.capacity.stores import Formulas, recommended_cardinality
 from control_plane.capacity.units import plain, shown
-from control_plane.durations import format_ms
+from control_plane.files.durations import format_ms
 from counter.namespaces import Cardinality
 
 # Beyond this nobody should start from a formula.

@@ -17,10 +17,10 @@ from pathlib import Path
 from control_plane.capacity.constants import Constant
 from control_plane.capacity.plan import Plan
 from control_plane.capacity.quantities import Quantity, Sheet, total
-from control_plane.loader import content_of
-from control_plane.messages import nearest
-from control_plane.mistakes import START, Mistake, mistake, quoted, shown
-from control_plane.yaml_tree import Fields, Hints, Node, Scalar, Unreadable, read
+from control_plane.files.loader import content_of
+from control_plane.files.messages import nearest
+from control_plane.files.mistakes import START, Mistake, mistake, quoted, shown
+from control_plane.files.yaml_tree import Fields, Hints, Node, Scalar, Unreadable, read
 
 # What has a price, and what there is of it in a plan.
 _PRICED = {

@@ -17,7 +17,7 @@ from control_plane.capacity.quantities import (
     smallest,
     total,
 )
-from control_plane.durations import format_ms
+from control_plane.files.durations import format_ms
 
 US_PER_S = 1_000_000
 

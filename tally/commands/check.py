@@ -30,7 +30,7 @@ def check(
 ) -> int:
     """Check a folder of namespaces: all mistakes of all files in one run."""
     with needs_server_extra("tally check"):
-        from control_plane.loader import load_directory
+        from control_plane.files.loader import load_directory
     require_folder(directory)
     loaded = load_directory(directory)
     exit_code = ExitCode.REFUSED if loaded.mistakes else ExitCode.OK

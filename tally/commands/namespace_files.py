@@ -12,7 +12,7 @@ from tally.commands.extras import needs_server_extra
 from tally.output import ExitCode, Failure
 
 if TYPE_CHECKING:
-    from control_plane.mistakes import Mistake as LocalMistake
+    from control_plane.files.mistakes import Mistake as LocalMistake
 
 FolderArgument = Annotated[
     Path,
@@ -38,14 +38,14 @@ def read_folder(directory: Path, command: str) -> Mapping[str, str] | Plan:
     Which files count is the loader's rule, the same as for a folder that a control plane watches.
     """
     with needs_server_extra(command):
-        from control_plane.loader import (
+        from control_plane.files.loader import (
             FILES_MAX,
             content_of,
             is_namespace_file,
             load_directory,
             load_files,
         )
-        from control_plane.mistakes import Mistake as LocalMistake
+        from control_plane.files.mistakes import Mistake as LocalMistake
     require_folder(directory)
     try:
         names = sorted(filter(is_namespace_file, os.listdir(directory)))

@@ -11,8 +11,8 @@ from tally.output import ExitCode, Failure, say
 
 def write_new(name: str, strategy: Strategy, directory: Path) -> int:
     with needs_server_extra("tally namespaces new"):
-        from control_plane.loader import SUFFIXES
-        from control_plane.scaffold import check_name, scaffold
+        from control_plane.files.loader import SUFFIXES
+        from control_plane.files.scaffold import check_name, scaffold
         from counter import namespaces
     wrong = check_name(name)
     if wrong is not None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from control_plane.loader import content_of
-from control_plane.mistakes import START, Mistake, Position, mistake, shown
-from control_plane.yaml_tree import Fields, Hints, Items, Node, Unreadable, read
+from control_plane.files.loader import content_of
+from control_plane.files.mistakes import START, Mistake, Position, mistake, shown
+from control_plane.files.yaml_tree import Fields, Hints, Items, Node, Unreadable, read
 from counter.errors import SetupError
 from counter.settings import Platform
 from counter.storage.cassandra.settings import ClusterSettings, TlsSettings

@@ -8,11 +8,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from control_plane.durations import parse_ms
-from control_plane.messages import explain_number, nearest
-from control_plane.mistakes import listed, quoted
-from control_plane.values import OWN_ERROR
-from control_plane.yaml_tree import Fields, Node, Scalar
+from control_plane.files.durations import parse_ms
+from control_plane.files.messages import explain_number, nearest
+from control_plane.files.mistakes import listed, quoted
+from control_plane.files.values import OWN_ERROR
+from control_plane.files.yaml_tree import Fields, Node, Scalar
 from tally.config.model import ConfigFile
 
 # What a field takes, by the kind of error that says it is something else.

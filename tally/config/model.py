@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from control_plane import durations
-from control_plane.mistakes import quoted
-from control_plane.values import own_error
+from control_plane.files import durations
+from control_plane.files.mistakes import quoted
+from control_plane.files.values import own_error
 from tally.config.values import (
     HOSTS_MAX,
     AcceptLimit,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from control_plane.mistakes import Mistake, Position, mistake
+from control_plane.files.mistakes import Mistake, Position, mistake
 from counter.errors import SetupError
 from counter.settings import Platform
 from counter.storage.cassandra.settings import ClusterSettings

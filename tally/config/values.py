@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, StringConstraints
 
-from control_plane.mistakes import quoted
-from control_plane.values import DURATION_SCHEMA, duration_between, own_error
+from control_plane.files.mistakes import quoted
+from control_plane.files.values import DURATION_SCHEMA, duration_between, own_error
 from counter.settings import SHARDS_MAX
 
 PORT_MAX = 65_535

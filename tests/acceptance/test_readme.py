@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from control_plane.loader import load_files
+from control_plane.files.loader import load_files
 from tests.processes import TallyProcess
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from control_plane.durations import UNITS_MS, format_ms
-from control_plane.sections import STEPS_MS
+from control_plane.files.durations import UNITS_MS, format_ms
+from control_plane.files.sections import STEPS_MS
 from counter.namespaces import (
     CACHE_TTL_MS_MAX,
     HISTORY_RETENTION_MS_MAX,

@@ -6,11 +6,11 @@ from string import Formatter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_plane.changes import changes_between
-from control_plane.consequences import rule_for
-from control_plane.loader import load_files
-from control_plane.plan import Action, Consequence, Plan, plan
-from control_plane.written import FIELDS, written_step
+from control_plane.files.loader import load_files
+from control_plane.planning.changes import changes_between
+from control_plane.planning.consequences import rule_for
+from control_plane.planning.plan import Action, Consequence, Plan, plan
+from control_plane.planning.written import FIELDS, written_step
 from counter.namespaces import (
     EMPTY,
     Cardinality,
@@ -24,7 +24,9 @@ from counter.namespaces import (
 from counter.windows import MS_PER_DAY
 
 MINUTE_MS = 60_000
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t"), max_size=20
+)
 MAYBE_FEW = st.none() | st.integers(1, 3)
 LIMITS = st.builds(
     Limits,

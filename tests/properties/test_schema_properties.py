@@ -18,8 +18,8 @@ from jsonschema.validators import extend
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from control_plane.loader import Loaded, load_files
-from control_plane.schema import BEYOND_THE_SCHEMA, namespace_schema
+from control_plane.files.loader import Loaded, load_files
+from control_plane.files.schema import BEYOND_THE_SCHEMA, namespace_schema
 from counter.namespaces import LIMIT_COUNTERS_MAX, LIMIT_PER_S_MAX, MAX_DELTA_LIMIT
 from counter.settings import BATCH_ITEMS_MAX
 from tests.properties.namespace_documents import (
@@ -127,7 +127,7 @@ def steps(count: int) -> list[dict[str, str]]:
 # Of each field what is just within its range, and what is just beyond.
 EDGES: list[tuple[str, list[Any], list[Any]]] = [
     ("namespace", ["a", "a" * 64], ["", "9", "-a", "A", "a" * 65, "a\n", "ä"]),
-    ("description", ["", "x" * 1_000], ["x" * 1_001]),
+    ("description", ["", "x" * 1_000, "a\n\tb"], ["x" * 1_001, "a\x07b", "\x7f"]),
     ("owner", ["", "x" * 200], ["x" * 201]),
     ("max_delta", [1, MAX_DELTA_LIMIT], [0, MAX_DELTA_LIMIT + 1, 1.5, "1", True]),
     *(

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import grpc
 
-from control_plane.changes import changes_between
-from control_plane.consequences import ACTION_RULES, rule_for
-from control_plane.plan import Action, NamespaceChange, plan
+from control_plane.planning.changes import changes_between
+from control_plane.planning.consequences import ACTION_RULES, rule_for
+from control_plane.planning.plan import Action, NamespaceChange, plan
 from counter.clock import ManualClock
 from counter.namespaces import EMPTY, Definition, Snapshot, Strategy, next_snapshot
 from counter.rpc.server import RpcServer

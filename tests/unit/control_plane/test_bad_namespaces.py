@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.check import report
-from control_plane.loader import load_directory, load_files
+from control_plane.files.loader import load_directory, load_files
+from control_plane.planning.check import report
 
 CASES_DIRECTORY = Path(__file__).parents[2] / "bad_namespaces"
 CASES = sorted(each for each in CASES_DIRECTORY.iterdir() if each.suffix != ".expected")

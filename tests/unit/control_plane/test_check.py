@@ -1,8 +1,8 @@
 from dataclasses import replace
 
-from control_plane.check import data_loss_mistakes, impossible_changes, report
-from control_plane.loader import Loaded, load_files
-from control_plane.plan import plan
+from control_plane.files.loader import Loaded, load_files
+from control_plane.planning.check import data_loss_mistakes, impossible_changes, report
+from control_plane.planning.plan import plan
 from counter.namespaces import EMPTY, Snapshot, next_snapshot
 
 ROLLING = "strategy: rolling_window\nrolling_window: {length: 300s}"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.consequences import ACTION_RULES, RULES
-from control_plane.plan import Consequence
+from control_plane.planning.consequences import ACTION_RULES, RULES
+from control_plane.planning.plan import Consequence
 from counter.namespaces import Cardinality, Definition, Strategy
 from counter.v1 import counter_service_pb2 as pb
 from tests.unit.control_plane.live import NAME, TESTED, Live, comes_true

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_plane.duration_patterns import durations_between, durations_of
-from control_plane.durations import UNITS_MS, parse_ms
+from control_plane.files.duration_patterns import durations_between, durations_of
+from control_plane.files.durations import UNITS_MS, parse_ms
 
 MS = st.integers(0, 3_000) | st.integers(0, 10**13)
 

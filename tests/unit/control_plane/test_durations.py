@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_plane.durations import format_ms, meant_ms, parse_ms
+from control_plane.files.durations import format_ms, meant_ms, parse_ms
 
 
 @given(st.integers(min_value=0, max_value=10**12))

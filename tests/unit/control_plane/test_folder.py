@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from control_plane.files.loader import Loaded, load_directory
+from control_plane.files.mistakes import Mistake
 from control_plane.folder import APPLY_ATTEMPTS_MAX, Folder
-from control_plane.loader import Loaded, load_directory
-from control_plane.mistakes import Mistake
 from control_plane.snapshots import Snapshots, Subscriber, Wanted
 from counter.clock import ManualClock
 from counter.errors import SetupError, StoreUnavailable

@@ -1,6 +1,6 @@
 """What the plan says of the history comes true."""
 
-from control_plane.plan import Consequence
+from control_plane.planning.plan import Consequence
 from counter.namespaces import HistoryStep
 from counter.v1 import counter_service_pb2 as pb
 from tests.unit.control_plane.live import MINUTE_MS, Live, comes_true

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.durations import parse_ms
-from control_plane.loader import FILES_MAX, load_directory, load_files
-from control_plane.model import NamespaceFile
-from control_plane.sections import LimitsFields
-from control_plane.yaml_tree import FILE_BYTES_MAX
+from control_plane.files.durations import parse_ms
+from control_plane.files.loader import FILES_MAX, load_directory, load_files
+from control_plane.files.model import NamespaceFile
+from control_plane.files.sections import LimitsFields
+from control_plane.files.yaml_tree import FILE_BYTES_MAX
 from counter.namespaces import (
     CACHE_TTL_MS_MAX,
     HISTORY_RETENTION_MS_MAX,

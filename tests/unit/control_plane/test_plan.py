@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from control_plane.changes import changes_between
-from control_plane.consequences import RULES, rule_for
-from control_plane.loader import load_files
-from control_plane.plan import Action, Consequence, FieldChange, NamespaceChange, plan
-from control_plane.written import FIELDS
+from control_plane.files.loader import load_files
+from control_plane.planning.changes import changes_between
+from control_plane.planning.consequences import RULES, rule_for
+from control_plane.planning.plan import Action, Consequence, FieldChange, NamespaceChange, plan
+from control_plane.planning.written import FIELDS
 from counter.namespaces import (
     EMPTY,
     Definition,

@@ -6,10 +6,10 @@ from itertools import combinations
 import pytest
 from pydantic import BaseModel
 
-from control_plane.loader import Loaded, load_files
-from control_plane.model import ONLY_WITH, REQUIRED_WITH, SECTIONS, NamespaceFile
-from control_plane.scaffold import check_name, scaffold
-from control_plane.schema import modeline
+from control_plane.files.loader import Loaded, load_files
+from control_plane.files.model import ONLY_WITH, REQUIRED_WITH, SECTIONS, NamespaceFile
+from control_plane.files.scaffold import check_name, scaffold
+from control_plane.files.schema import modeline
 from counter.namespaces import Definition, Limits, Strategy
 
 STRATEGIES = list(Strategy)

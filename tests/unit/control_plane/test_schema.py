@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from control_plane.durations import parse_ms
-from control_plane.schema import BEYOND_THE_SCHEMA, modeline, namespace_schema, schema_text
-from control_plane.sections import STEPS_MS
+from control_plane.files.durations import parse_ms
+from control_plane.files.schema import BEYOND_THE_SCHEMA, modeline, namespace_schema, schema_text
+from control_plane.files.sections import STEPS_MS
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "configs" / "namespace.schema.json"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from control_plane.plan import Action
+from control_plane.planning.plan import Action
 from control_plane.snapshots import Snapshots, Wanted, about_of
 from counter.clock import ManualClock
 from counter.errors import (

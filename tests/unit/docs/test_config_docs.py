@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from control_plane.durations import format_ms, parse_ms
+from control_plane.files.durations import format_ms, parse_ms
 from tally.config.messages import all_settings
 from tally.config.model import ConfigFile
 

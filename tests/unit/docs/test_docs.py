@@ -13,7 +13,7 @@ from google.rpc import code_pb2
 from typer.main import get_command
 
 from clients import failures
-from control_plane.model import SECTIONS, NamespaceFile
+from control_plane.files.model import SECTIONS, NamespaceFile
 from counter import errors
 from counter.rpc.status import code_of
 from counter.settings import Platform

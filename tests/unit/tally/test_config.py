@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.mistakes import Position
+from control_plane.files.mistakes import Position
 from counter.errors import SetupError
 from counter.settings import Platform
 from counter.storage.cassandra.settings import ClusterSettings, TlsSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.loader import load_directory
+from control_plane.files.loader import load_directory
 from counter.v1 import namespace_service_pb2 as pb
 from tally.main import main
 from tests.unit.tally.control_plane_script import ControlPlane

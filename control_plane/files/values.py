@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection
 from pydantic import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from control_plane import durations
-from control_plane.duration_patterns import durations_between, durations_of
-from control_plane.durations import format_ms, format_span
-from control_plane.mistakes import listed, quoted
+from control_plane.files import durations
+from control_plane.files.duration_patterns import durations_between, durations_of
+from control_plane.files.durations import format_ms, format_span
+from control_plane.files.mistakes import listed, quoted
 
 # The type of the errors that bring their own message and hint.
 OWN_ERROR = "tally"

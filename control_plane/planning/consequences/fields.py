@@ -1,7 +1,7 @@
 """What comes of other values of the plain fields."""
 
-from control_plane.changes import Change
-from control_plane.consequences.rule import (
+from control_plane.planning.changes import Change
+from control_plane.planning.consequences.rule import (
     Consequence,
     Rule,
     is_added,

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from control_plane.mistakes import listed, quoted
-from control_plane.model import NAME_PATTERN, SECTIONS, SHADOWS, NamespaceFile
-from control_plane.values import OWN_ERROR
-from control_plane.yaml_tree import Fields, Node, Scalar
+from control_plane.files.mistakes import listed, quoted
+from control_plane.files.model import NAME_PATTERN, SECTIONS, SHADOWS, NamespaceFile
+from control_plane.files.values import OWN_ERROR
+from control_plane.files.yaml_tree import Fields, Node, Scalar
 from counter.namespaces import Cardinality, Strategy
 
 _CHOICES = {

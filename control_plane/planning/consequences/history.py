@@ -1,6 +1,6 @@
 """What comes of another history: of steps that come and go, and of their retention."""
 
-from control_plane.consequences.rule import Consequence, Rule, is_added, is_lower
+from control_plane.planning.consequences.rule import Consequence, Rule, is_added, is_lower
 
 HISTORY_RULES = (
     Rule(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from control_plane.durations import format_ms
-from control_plane.written import FIELDS, HISTORY, written_step
+from control_plane.files.durations import format_ms
+from control_plane.planning.written import FIELDS, HISTORY, written_step
 from counter.namespaces import Definition, HistoryStep
 
 

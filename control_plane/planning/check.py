@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from control_plane.loader import Loaded, Source
-from control_plane.mistakes import START, Mistake, Position, mistake
-from control_plane.plan import (
+from control_plane.files.loader import Loaded, Source
+from control_plane.files.mistakes import START, Mistake, Position, mistake
+from control_plane.planning.plan import (
     Action,
     Consequence,
     FieldChange,

@@ -4,13 +4,13 @@ For each field the first rule that applies holds. Each rule has a test in which 
 true.
 """
 
-from control_plane.changes import Change
-from control_plane.consequences.actions import ACTION_RULES
-from control_plane.consequences.fields import FIELD_RULES
-from control_plane.consequences.history import HISTORY_RULES
-from control_plane.consequences.limits import LIMIT_RULES
-from control_plane.consequences.rule import Consequence, Rule
-from control_plane.consequences.strategy import STRATEGY_RULES
+from control_plane.planning.changes import Change
+from control_plane.planning.consequences.actions import ACTION_RULES
+from control_plane.planning.consequences.fields import FIELD_RULES
+from control_plane.planning.consequences.history import HISTORY_RULES
+from control_plane.planning.consequences.limits import LIMIT_RULES
+from control_plane.planning.consequences.rule import Consequence, Rule
+from control_plane.planning.consequences.strategy import STRATEGY_RULES
 
 __all__ = ["ACTION_RULES", "RULES", "Consequence", "Rule", "rule_for"]
 

@@ -1,6 +1,11 @@
 """What comes of other limits."""
 
-from control_plane.consequences.rule import Consequence, Rule, is_added_or_lower, is_removed
+from control_plane.planning.consequences.rule import (
+    Consequence,
+    Rule,
+    is_added_or_lower,
+    is_removed,
+)
 
 _LIMITED = {
     "limits.adds_per_s": "adds beyond {will} per second, of the whole fleet, are refused "

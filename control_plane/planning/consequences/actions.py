@@ -1,6 +1,6 @@
 """What comes of creating, deleting and restoring namespaces."""
 
-from control_plane.consequences.rule import Consequence, Rule
+from control_plane.planning.consequences.rule import Consequence, Rule
 from counter.namespaces import RETIRED_MAX
 
 NAMESPACE = "namespace"

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from control_plane.messages import explain
-from control_plane.mistakes import START, Mistake, Position, mistake, quoted, shown
-from control_plane.model import NamespaceFile
-from control_plane.yaml_tree import (
+from control_plane.files.messages import explain
+from control_plane.files.mistakes import START, Mistake, Position, mistake, quoted, shown
+from control_plane.files.model import NamespaceFile
+from control_plane.files.yaml_tree import (
     FILE_BYTES_MAX,
     Fields,
     Hints,

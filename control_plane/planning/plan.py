@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from control_plane.changes import changes_between
-from control_plane.consequences import Consequence, Rule, actions, rule_for
-from control_plane.written import given
+from control_plane.planning.changes import changes_between
+from control_plane.planning.consequences import Consequence, Rule, actions, rule_for
+from control_plane.planning.written import given
 from counter.namespaces import Definition, Namespace, Snapshot, Strategy, next_snapshot
 
 __all__ = [

@@ -6,7 +6,7 @@ Only what every dialect of regular expressions knows is used.
 from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
 
-from control_plane.durations import DIGITS_MAX, UNITS_MS
+from control_plane.files.durations import DIGITS_MAX, UNITS_MS
 
 
 def durations_between(min_ms: int, max_ms: int) -> str:

@@ -1,6 +1,6 @@
 """The JSON Schema of a namespace file: what editors complete and check with.
 
-    python -m control_plane.schema > configs/namespace.schema.json
+    python -m control_plane.files.schema > configs/namespace.schema.json
 
 It is made from the model, and refuses what the loader refuses, apart from `BEYOND_THE_SCHEMA`.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from control_plane.model import ONLY_WITH, REQUIRED_WITH, NamespaceFile
+from control_plane.files.model import ONLY_WITH, REQUIRED_WITH, NamespaceFile
 from counter.namespaces import Strategy
 
 # Where the schema is, seen from a folder of namespace files.
@@ -37,7 +37,7 @@ def namespace_schema() -> dict[str, Any]:
         del each["title"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$comment": "Generated from control_plane/model.py by 'make schema'.",
+        "$comment": "Generated from control_plane/files/model.py by 'make schema'.",
         **made,
         "title": "A namespace of Tally",
         "allOf": [_fields_with(strategy) for strategy in Strategy],

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from control_plane.durations import format_ms, format_span
-from control_plane.mistakes import listed, quoted, shown
-from control_plane.values import duration_between, duration_schema, own_error, steps_schema
+from control_plane.files.durations import format_ms, format_span
+from control_plane.files.mistakes import listed, quoted, shown
+from control_plane.files.values import duration_between, duration_schema, own_error, steps_schema
 from counter.name_patterns import compile_names
 from counter.namespaces import (
     CACHE_LOCAL_TTL_MS_DEFAULT,

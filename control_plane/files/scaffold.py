@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from control_plane.durations import parse_ms
-from control_plane.loader import load_files
-from control_plane.model import ONLY_WITH, REQUIRED_WITH, SECTIONS, NamespaceFile
-from control_plane.schema import SCHEMA_PATH, modeline
-from control_plane.written import written_text
+from control_plane.files.durations import parse_ms
+from control_plane.files.loader import load_files
+from control_plane.files.model import ONLY_WITH, REQUIRED_WITH, SECTIONS, NamespaceFile
+from control_plane.files.schema import SCHEMA_PATH, modeline
+from control_plane.planning.written import written_text
 from counter.namespaces import Strategy
 
 COLUMNS = 100

@@ -1,7 +1,7 @@
 """What comes of another strategy, and of a shadow phase on the way there."""
 
-from control_plane.changes import Change
-from control_plane.consequences.rule import Consequence, Rule, is_added
+from control_plane.planning.changes import Change
+from control_plane.planning.consequences.rule import Consequence, Rule, is_added
 from counter.namespaces import Strategy
 
 

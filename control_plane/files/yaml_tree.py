@@ -24,7 +24,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.reader import ReaderError
 
-from control_plane.mistakes import START, Mistake, Position, mistake, shown
+from control_plane.files.mistakes import START, Mistake, Position, mistake, shown
 
 FILE_BYTES_MAX = 64 * 1024
 DEPTH_MAX = 8

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from control_plane.changes import Change
+from control_plane.planning.changes import Change
 
 
 class Consequence(IntEnum):

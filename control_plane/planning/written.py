@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from control_plane.durations import format_ms
+from control_plane.files.durations import format_ms
 from counter.namespaces import Definition, HistoryStep
 
 # What YAML reads as text without quotes, whatever the field and the reader.

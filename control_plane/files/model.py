@@ -1,6 +1,6 @@
 """The fields of a namespace file, their ranges and what they mean.
 
-The loader validates with this model, and editors with what `control_plane.schema` makes of it.
+The loader validates with this model, and editors with what `schema` makes of it.
 """
 
 from typing import Annotated
@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.json_schema import WithJsonSchema
 
-from control_plane.durations import format_span
-from control_plane.mistakes import listed
-from control_plane.sections import (
+from control_plane.files.durations import format_span
+from control_plane.files.mistakes import listed
+from control_plane.files.sections import (
     SECTIONS,
     CacheFields,
     HistoryFields,
@@ -20,7 +20,7 @@ from control_plane.sections import (
     without_default,
     without_null,
 )
-from control_plane.values import duration_between, duration_schema, own_error
+from control_plane.files.values import duration_between, duration_schema, own_error
 from counter.namespaces import (
     HISTORY_STEPS_MAX,
     MAX_DELTA_DEFAULT,

@@ -1,0 +1,1 @@
+"""Namespace files: what admins write, read with its places, and described for editors."""
