@@ -23,7 +23,6 @@ CAPACITY_FIELDS = (
 # What nobody can guess, and only callers or a live namespace can tell.
 _NEEDED = {
     "adds_per_s": "--adds-per-s",
-    "reads_per_s": "--reads-per-s",
     "counters": "--counters",
 }
 _HOT_SHARE_DEFAULT = 0.05
@@ -77,7 +76,10 @@ def capacity(
         Any, _option("--adds-per-s", "N", "Adds in a second, at the peak.", parser=_number)
     ] = None,
     reads_per_s: Annotated[
-        Any, _option("--reads-per-s", "N", "Reads in a second, at the peak.", parser=_number)
+        Any,
+        _option(
+            "--reads-per-s", "N", "Reads in a second, at the peak. Default: 0.", parser=_number
+        ),
     ] = None,
     counters: Annotated[
         Any, _option("--counters", "N", "How many counters there are.", parser=_whole)
@@ -215,6 +217,9 @@ def capacity(
         values = {**live.values, **values}
         notes = live.notes
     _require(values, namespace)
+    if "reads_per_s" not in values:
+        values["reads_per_s"] = 0
+        notes = (*notes, "no reads are planned for: give --reads-per-s")
     values.setdefault("hot_share", max(_HOT_SHARE_DEFAULT, 1 / max(1, values["counters"])))
     price_list = None if prices is None else _prices(prices)
     made = plan(Load(**values))

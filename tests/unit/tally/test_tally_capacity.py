@@ -121,10 +121,17 @@ def test_few_counters_are_hot_by_themselves(tally: Any) -> None:
     assert document["load"]["hot_share"] == 0.25
 
 
+def test_without_reads_it_says_so(tally: Any) -> None:
+    ran = tally("capacity", "--adds-per-s", "50k", "--counters", "2M", "--json")
+    assert ran.code == 0
+    assert ran.json["load"]["reads_per_s"] == 0
+    assert "no reads are planned for: give --reads-per-s" in ran.json["notes"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "missing --adds-per-s, --reads-per-s, --counters"),
+        ((), "missing --adds-per-s, --counters"),
         (("--adds-per-s", "5", "--reads-per-s", "5"), "missing --counters: "),
         (("--adds-per-s", "many"), "'many' is not a number. Write it like 50000, 50k or 2M."),
         (("--counters", "1.5"), "'1.5' is not a whole number"),
