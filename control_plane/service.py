@@ -9,7 +9,7 @@ from control_plane.files.loader import FILES_MAX, Loaded, load_files
 from control_plane.files.messages import nearest
 from control_plane.files.mistakes import quoted
 from control_plane.planning.check import impossible_changes, report
-from control_plane.planning.plan import plan
+from control_plane.planning.plan import difference, plan
 from control_plane.snapshots import Snapshots, Wanted, about_of
 from counter.errors import InvalidRequest, NamespaceUnknown, Overloaded
 from counter.namespaces import NAMESPACE_NAME_BYTES_MAX, Namespace, Origin, Snapshot
@@ -82,11 +82,8 @@ class NamespaceService(NamespaceServiceServicer):
         base = await self._version(request.base_version, "base_version")
         if request.version:
             _check_version(request.version, "version")
-            wanted = await self._snapshots.earlier(request.version)
-            # Namespaces that the base does not know yet, because it is the earlier of the two, are
-            # created; what it knew is restored.
-            ids = {name: id_ for name, id_ in wanted.ids.items() if id_ < base.next_id}
-            planned, sources = plan(base, wanted.definitions, ids), translate.NO_SOURCES
+            wanted = await self._snapshots.version(request.version)
+            planned, sources = difference(base, wanted), translate.NO_SOURCES
         else:
             loaded = await self._load(request.files)
             if loaded.mistakes:

@@ -40,7 +40,11 @@ class Adjustments:
         author: str,
         reason: str,
     ) -> Event:
-        """The event for a request that passes all checks. max_delta is for callers, not here."""
+        """The event for a request that passes all checks. max_delta is for callers, not here.
+
+        In a shadow phase it is an add without a note: nothing is repaired there, what was counted
+        elsewhere is counted here too, and so it belongs to what the events say.
+        """
         namespace = _adjusted(strategy).namespace
         check_rolled_up(namespace, "keeps no history to adjust")
         check_note(author=author, reason=reason)
@@ -50,9 +54,13 @@ class Adjustments:
             )
         limited = dataclasses.replace(namespace, max_delta=MAX_DELTA_LIMIT)
         event = self._admission.event(limited, counter, delta, token, self._admission.now_ns())
+        if isinstance(strategy, Shadow):
+            return event
         return msgspec.structs.replace(event, note=(author, reason))
 
-    async def add(self, strategy: Strategy, event: Event, *, wait_s: float) -> Outcome:
+    async def add(
+        self, strategy: Strategy, event: Event, *, author: str, reason: str, wait_s: float
+    ) -> Outcome:
         """Adds it, and says in the log what became of it."""
         if self._in_flight >= ADJUSTMENTS_IN_FLIGHT_MAX:
             raise Overloaded(
@@ -65,8 +73,6 @@ class Adjustments:
             [outcome] = await _adjusted(strategy).add((event,), wait_s=wait_s)
         finally:
             self._in_flight -= 1
-        assert event.note is not None, "an adjustment has one"
-        author, reason = event.note
         log.warning(
             "a count is adjusted",
             action="count_adjusted",

@@ -14,6 +14,10 @@ from counter_server.strategies.strategy import Strategy
 Binding = tuple[type[Strategy], Callable[[Namespace], Strategy]]
 
 
+# How an operator knows a port.
+_WORDS = {"best_effort_counters": "memcached"}
+
+
 class Registry:
     def __init__(self, bindings: Mapping[StrategyName, Binding], ports: frozenset[str]) -> None:
         self._bindings = bindings
@@ -34,7 +38,7 @@ class Registry:
                 if missing:
                     raise SetupError(
                         f"namespace {namespace.name}: strategy {strategy} needs "
-                        f"{', '.join(sorted(missing))}, which this server does not have"
+                        f"{_in_words(missing)}, which this server does not have"
                     )
 
     def switch(self, snapshot: Snapshot) -> None:
@@ -58,3 +62,7 @@ class Registry:
         shadow = bind_shadow(later)
         assert isinstance(shadow, Logged), "checked when it was loaded"
         return Shadow(strategy, shadow)
+
+
+def _in_words(ports: frozenset[str]) -> str:
+    return ", ".join(sorted(_WORDS.get(each, each) for each in ports))

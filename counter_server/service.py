@@ -253,7 +253,13 @@ class CounterService(pb_grpc.CounterServiceServicer):
             author=request.author,
             reason=request.reason,
         )
-        outcome = await self._adjustments.add(strategy, event, wait_s=_wait_s(context))
+        outcome = await self._adjustments.add(
+            strategy,
+            event,
+            author=request.author,
+            reason=request.reason,
+            wait_s=_wait_s(context),
+        )
         return pb.AdjustCountResponse(
             idempotency_token=_token_as_used(request, event), duplicate=_taken(outcome)
         )

@@ -150,10 +150,10 @@ class ServerProgram:
         self._follower = NamespaceFollower(
             CassandraNamespaceStore(session), check=server.check, switch=switch
         )
+        _be_present(presence, stack)  # also while it waits, so that others see it wait
         await self._first_namespaces(readiness)
         _follow(self._follower, config, stack)
         await _answered(config, readiness, lambda: server.start(readiness.rpc, stack))
-        _be_present(presence, stack)
 
     def _report(self) -> ProcessReport:
         return _report(self.name, self._follower, self._server.traffic())

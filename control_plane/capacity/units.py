@@ -8,7 +8,8 @@ from fractions import Fraction
 _BYTES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _MEBIBYTE = 2**20
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-_NUMBER = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([A-Za-z]?)")
+# Commas and underscores only between thousands: 1,5k may mean anything.
+_NUMBER = re.compile(r"((?:[0-9]{1,3}(?:[_,][0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)\s*([A-Za-z]?)")
 _DIGITS_MAX = 20
 
 

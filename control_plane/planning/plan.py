@@ -8,7 +8,14 @@ from types import MappingProxyType
 from control_plane.planning.changes import changes_between
 from control_plane.planning.consequences import Consequence, Rule, actions, rule_for
 from control_plane.planning.written import given
-from counter.namespaces import Definition, Namespace, Snapshot, Strategy, next_snapshot
+from counter.namespaces import (
+    EMPTY,
+    Definition,
+    Namespace,
+    Snapshot,
+    Strategy,
+    next_snapshot,
+)
 
 __all__ = [
     "Action",
@@ -16,6 +23,7 @@ __all__ = [
     "FieldChange",
     "NamespaceChange",
     "Plan",
+    "difference",
     "field_changes",
     "plan",
 ]
@@ -86,6 +94,22 @@ def plan(
         else:
             rule = _creating(base, name, ids)
             changes.append(_changed(name, Action.CREATE, _all_fields(later), rule))
+    return Plan(base_version=base.version, changes=tuple(changes))
+
+
+def difference(base: Snapshot, other: Snapshot) -> Plan:
+    """What makes another version of this one: of two names with different ids, the earlier is
+    deleted and the later created, unless the base has the other's still, or again."""
+    known = {name: each.id for name, each in other.namespaces.items() if each.id < base.next_id}
+    anew = [
+        each
+        for each in other.definitions
+        if each.name not in known and each.name in base.namespaces
+    ]
+    names = {each.name for each in anew}
+    kept = plan(base, [each for each in other.definitions if each.name not in names], known)
+    created = plan(EMPTY, anew)
+    changes = sorted((*kept.changes, *created.changes), key=lambda each: each.namespace)
     return Plan(base_version=base.version, changes=tuple(changes))
 
 

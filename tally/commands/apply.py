@@ -8,6 +8,7 @@ from clients import Plan
 from tally.commands.changes import (
     APPLIED_FIELDS,
     Change,
+    ExpectedVersionOption,
     NoWaitOption,
     YesOption,
     carry_out,
@@ -35,6 +36,7 @@ def apply(
     directory: FolderArgument,
     reason: ReasonOption = None,
     author: AuthorOption = None,
+    expected_version: ExpectedVersionOption = None,
     allow_data_loss: AllowDataLossOption = False,
     yes: YesOption = False,
     no_wait: NoWaitOption = False,
@@ -75,6 +77,7 @@ def apply(
                     allow_data_loss=allow_data_loss,
                 ),
             ),
+            expected_version=expected_version,
             allow_data_loss=allow_data_loss,
             yes=yes,
             wait=not no_wait,

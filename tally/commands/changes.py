@@ -35,6 +35,16 @@ ROLLOUT_POLL_S = 0.2
 _VERSIONS_TOLD = 5
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+ExpectedVersionOption = Annotated[
+    int | None,
+    typer.Option(
+        "--expected-version",
+        metavar="VERSION",
+        min=0,
+        help="Change nothing if another version is live: the one that you looked at the plan of.",
+        show_default=False,
+    ),
+]
 NoWaitOption = Annotated[
     bool, typer.Option("--no-wait", help="Do not wait until all processes run it.")
 ]
@@ -56,6 +66,7 @@ def carry_out(
     target: Target,
     change: Change,
     *,
+    expected_version: int | None,
     allow_data_loss: bool,
     yes: bool,
     wait: bool,
@@ -63,6 +74,13 @@ def carry_out(
 ) -> int:
     """Shows the plan, asks, changes, and says who runs the new version."""
     plan = change.plan
+    if expected_version not in (None, plan.base_version):
+        for line in _applied_meanwhile(client, expected_version or 0):
+            complain(line)
+        raise Failure(
+            f"nothing was changed: version {plan.base_version} is live, and {expected_version} was "
+            f"expected. Look again with: {change.planned_with}"
+        )
     if not json:
         print_plan(plan, what=change.what)
     problem = why_not(plan, allow_data_loss=allow_data_loss)
@@ -71,9 +89,13 @@ def carry_out(
             print_json(change_document(plan))
         raise Failure(f"nothing was changed: {problem}")
     if not plan.changes:
+        # Whoever refuses what is live still does.
+        arrived = _look(client, plan.base_version) if wait else None
         if json:
-            print_json(change_document(plan))
-        return ExitCode.OK
+            print_json(change_document(plan, None, arrived))
+        elif arrived is not None:
+            _complain_of_refusals(arrived, plan.base_version)
+        return _exit_code(arrived)
     if not yes:
         _ask(f"{change.question} as version {plan.base_version + 1}?", json=json)
     done = _send(client, target, change)
@@ -85,7 +107,11 @@ def carry_out(
         print_json(change_document(plan, done, arrived))
     elif arrived is not None:
         _say_arrived(arrived, version, target)
-    # The change is made, and still not what was wanted: whoever runs this in CI must hear of it.
+    return _exit_code(arrived)
+
+
+def _exit_code(arrived: "Arrived | None") -> ExitCode:
+    """A version that some refuse is live, and still not what was wanted: CI must hear of it."""
     return ExitCode.REFUSED if arrived is not None and arrived.refusals else ExitCode.OK
 
 
@@ -188,8 +214,7 @@ def _say_arrived(arrived: Arrived, version: int, target: Target) -> None:
     if arrived.problem:
         complain(f"which processes run it is not known: {arrived.problem}")
         return
-    for process, program, why in arrived.refusals:
-        complain(f"{program} {process} refuses version {version}: {why}")
+    _complain_of_refusals(arrived, version)
     if arrived.running == arrived.alive:
         say(_runs_on(arrived, version), style="green")
         return
@@ -197,6 +222,11 @@ def _say_arrived(arrived: Arrived, version: int, target: Target) -> None:
         f"{_runs_on(arrived, version)}: see tally namespaces --fleet{target.option}",
         style="yellow",
     )
+
+
+def _complain_of_refusals(arrived: Arrived, version: int) -> None:
+    for process, program, why in arrived.refusals:
+        complain(f"{program} {process} refuses version {version}: {why}")
 
 
 def _runs_on(arrived: Arrived, version: int) -> str:

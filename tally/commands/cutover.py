@@ -94,8 +94,19 @@ def cutover(
             return ExitCode.REFUSED if found.counters else ExitCode.OK
         assert author is not None
         assert reason is not None
+        if not found.compared:
+            raise Failure(
+                f"namespace {namespace} is not cut over: its shadow knows no counter yet, and all "
+                "would read 0. A counter is known some seconds after the first add to it in "
+                "the shadow phase: wait, and run the same command again"
+            )
         if not json:
             found.show()
+            say(
+                "counters that nobody added to since the phase began are not known to the shadow: "
+                "they will read 0",
+                style="yellow",
+            )
         if not yes:
             _ask(namespace, strategy, found, carries_over=carry_over)
         if carry_over and found.lacking:

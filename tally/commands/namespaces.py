@@ -127,7 +127,10 @@ def namespaces(
     print_table(COLUMNS, [_cells(each) for each in shown])
     if name is None:
         since = (format_time(answer.applied_at_ns) or "")[: len("2026-01-31T12:00:00")]
-        say(f"version {answer.version}" + (f", since {since}Z" if since else ""), style="dim")
+        if answer.version:
+            say(f"version {answer.version}, since {since}Z", style="dim")
+        else:
+            say("no namespaces are applied yet: tally apply DIR -m WHY", style="yellow")
     return ExitCode.OK
 
 

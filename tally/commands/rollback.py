@@ -4,7 +4,14 @@ from typing import Annotated
 
 import typer
 
-from tally.commands.changes import APPLIED_FIELDS, Change, NoWaitOption, YesOption, carry_out
+from tally.commands.changes import (
+    APPLIED_FIELDS,
+    Change,
+    ExpectedVersionOption,
+    NoWaitOption,
+    YesOption,
+    carry_out,
+)
 from tally.commands.connection import (
     JsonOption,
     ServerOption,
@@ -32,6 +39,7 @@ def rollback(
     ],
     reason: ReasonOption = None,
     author: AuthorOption = None,
+    expected_version: ExpectedVersionOption = None,
     allow_data_loss: AllowDataLossOption = False,
     yes: YesOption = False,
     no_wait: NoWaitOption = False,
@@ -64,6 +72,7 @@ def rollback(
                     allow_data_loss=allow_data_loss,
                 ),
             ),
+            expected_version=expected_version,
             allow_data_loss=allow_data_loss,
             yes=yes,
             wait=not no_wait,

@@ -116,6 +116,9 @@ def test_a_namespace_becomes_exact_under_load(own_tally: TallyProcess) -> None:
         assert calls.accurate("hits", "before") == 101
         assert calls.accurate("hits", "retried") == 15
         assert calls.accurate("hits", "never-again") == 0
+        # What was carried over is what the events say, and no error to be repaired.
+        audited = run_tally("audit", "hits", "before", "--server", own_tally.address)
+        assert audited.returncode == 0, audited.stdout + audited.stderr
         value = calls.get("hits", "before")
         assert value.strategy == pb.STRATEGY_EVENTUAL
         [version] = [

@@ -331,6 +331,13 @@ async def test_rollback_and_versions(stub: NamespaceServiceStub) -> None:
     [created] = forward.changes
     assert created.action == pb.NamespaceChange.ACTION_CREATE
     assert created.explanation == "its counters start at 0"
+    await stub.ApplyNamespaces(applying(FILES, 4, allow_data_loss=True))
+    await stub.ApplyNamespaces(applying([*FILES, likes], 5))
+    again = await stub.PlanNamespaces(pb.PlanNamespacesRequest(version=6, base_version=4))
+    assert [(each.namespace, each.action) for each in again.changes] == [
+        ("likes", pb.NamespaceChange.ACTION_DELETE),
+        ("likes", pb.NamespaceChange.ACTION_CREATE),
+    ], "of the same name and definition, and another one"
     between = await stub.PlanNamespaces(pb.PlanNamespacesRequest(version=2, base_version=1))
     assert [each.after for each in between.changes[0].fields] == ["9"]
     assert between.base_version == 1

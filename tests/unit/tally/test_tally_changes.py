@@ -362,6 +362,27 @@ def test_apply_says_who_refuses_it(
     }
 
 
+def test_what_is_live_and_refused_is_told_again(
+    tally: Any, script: Any, control_plane: ControlPlane, folder: str
+) -> None:
+    control_plane.plan.base_version = 8
+    control_plane.fleets = [fleet(8, refused=8)]
+    ran = tally("apply", folder, *NOTE, "--yes")
+    assert ran.code == 1
+    assert "refuses version 8" in ran.err
+
+
+@pytest.mark.parametrize(("expected", "code"), [("7", 0), ("6", 1), ("8", 1)])
+def test_apply_on_an_expected_version(
+    tally: Any, script: Any, control_plane: ControlPlane, folder: str, expected: str, code: int
+) -> None:
+    add_change(control_plane.plan, pb.CONSEQUENCE_COSTS)
+    ran = tally("apply", folder, *NOTE, "--yes", "--no-wait", "--expected-version", expected)
+    assert ran.code == code
+    if code:
+        assert f"version 7 is live, and {expected} was expected" in ran.err
+
+
 def test_apply_without_waiting(
     tally: Any, script: Any, control_plane: ControlPlane, folder: str
 ) -> None:

@@ -123,6 +123,8 @@ def test_it_cuts_over_without_carrying_over(phase: Phase, tally: Any) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines()[3:] == [
         SUMMARY,
+        "counters that nobody added to since the phase began are not known to the shadow: they "
+        "will read 0",
         "plays is eventual since version 8",
         "counts are those of the shadow now: what it lacked is missing",
         "write 'strategy: eventual' into its file, without 'shadow' and 'dedupe_ttl': the next "
@@ -198,6 +200,14 @@ def test_json(phase: Phase, tally: Any) -> None:
         ],
     }
     assert tally("cutover", "plays", "--compare", "--json").json["version"] is None
+
+
+def test_an_empty_shadow_is_not_cut_over_to(phase: Phase, tally: Any) -> None:
+    phase.old, phase.counts = {}, {}
+    ran: Ran = tally(*CUTOVER, "--carry-over", "--yes")
+    assert ran.code == 1
+    assert "its shadow knows no counter yet" in ran.err
+    assert phase.cutover is None
 
 
 def test_only_the_largest_are_shown(phase: Phase, tally: Any) -> None:
