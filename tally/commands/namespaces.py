@@ -1,5 +1,6 @@
 """`tally namespaces`: which there are, who runs them, and a file for a new one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,16 @@ from tally.commands.health import NAMESPACES
 from tally.commands.new_namespace import write_new
 from tally.commands.process_view import FLEET_FIELDS, fleet_document, print_fleet
 from tally.commands.values import format_count, format_setting_ms, format_time
-from tally.output import Column, ExitCode, Failure, print_json, print_table, say
+from tally.output import (
+    Column,
+    ExitCode,
+    Failure,
+    console,
+    is_terminal,
+    print_json,
+    print_table,
+    say,
+)
 
 NAMESPACES_FIELDS = (
     "JSON: version, applied_at, namespaces, a list of: name, id, description, owner, strategy, "
@@ -26,6 +36,7 @@ NAMESPACES_FIELDS = (
     f"batch_items, names), shadow. JSON with --fleet: {FLEET_FIELDS}."
 )
 NEW = "new"
+_WIDTH_OF_TABLE = 150
 COLUMNS = (
     Column(title="name", style="cyan"),
     Column(title="id", right=True),
@@ -124,7 +135,11 @@ def namespaces(
             }
         )
         return ExitCode.OK
-    print_table(COLUMNS, [_cells(each) for each in shown])
+    rows = [_cells(each) for each in shown]
+    if is_terminal() and console().width < _WIDTH_OF_TABLE:
+        _print_blocks(rows)
+    else:
+        print_table(COLUMNS, rows)
     if name is None:
         since = (format_time(answer.applied_at_ns) or "")[: len("2026-01-31T12:00:00")]
         if answer.version:
@@ -132,6 +147,16 @@ def namespaces(
         else:
             say("no namespaces are applied yet: tally apply DIR -m WHY", style="yellow")
     return ExitCode.OK
+
+
+def _print_blocks(rows: Sequence[Sequence[str]]) -> None:
+    """As the table, for terminals that are too narrow for it: one line for each field."""
+    width = max(len(column.title) for column in COLUMNS)
+    for name, *cells in rows:
+        say(name, style="bold cyan")
+        for column, cell in zip(COLUMNS[1:], cells, strict=True):
+            if cell:
+                say(f"    {column.title:<{width}}  {cell}")
 
 
 def _cells(namespace: Namespace) -> tuple[str, ...]:

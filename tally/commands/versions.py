@@ -58,6 +58,12 @@ def versions(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=LIMIT_MAX, metavar="N", help="How many.")
     ] = LIMIT_DEFAULT,
+    before: Annotated[
+        int | None,
+        typer.Option(
+            "--before", min=2, metavar="VERSION", help="Those before this.", show_default=False
+        ),
+    ] = None,
     json: JsonOption = False,
     server: ServerOption = None,
     timeout: TimeoutOption = None,
@@ -69,8 +75,9 @@ def versions(
     """
     target = target_of(context, server, timeout)
     with calling(target, service=NAMESPACES) as client:
-        found = client.versions(limit=limit)
-    live = found[0].version if found else 0
+        found = client.versions(limit=limit, before=before)
+        latest = found if before is None else client.versions(limit=1)
+    live = latest[0].version if latest else 0
     if json:
         documents = [version_document(each) for each in found]
         print_json({"live_version": live, "versions": documents})

@@ -211,3 +211,15 @@ def test_every_json_field_is_in_the_help(
     assert len(fields) > 5
     text = tally(command[0], "--help").out.partition("JSON")[2]
     assert fields <= set(re.findall(r"[a-z_]+", text))
+
+
+def test_a_narrow_terminal_has_a_line_for_each_field(
+    tally: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tally.commands.namespaces.is_terminal", lambda *_: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = tally("namespaces")
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert any(line.startswith("    strategy") for line in lines), lines
+    assert max(map(len, lines)) <= 80
