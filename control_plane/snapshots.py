@@ -136,12 +136,14 @@ class Snapshots:
         self, version: int, *, expected_version: int, about: About, allow_data_loss: bool
     ) -> tuple[Snapshot, Plan]:
         """Makes the next version equal to an earlier one; see `apply`."""
-        wanted = await self.earlier(version)
-        about = replace(about, origin=Origin.ROLLED_BACK, restores=version)
-        return await self.apply(
-            replace(wanted, about=about, allow_data_loss=allow_data_loss),
-            expected_version=expected_version,
+        earlier = await self.version(version)
+        wanted = Wanted(
+            definitions=earlier.definitions,
+            about=replace(about, origin=Origin.ROLLED_BACK, restores=version),
+            allow_data_loss=allow_data_loss,
+            ids={name: each.id for name, each in earlier.namespaces.items()},
         )
+        return await self.apply(wanted, expected_version=expected_version)
 
     async def cutover(self, name: str, *, expected_version: int, about: About) -> Snapshot:
         """Ends a shadow phase: the namespace gets the strategy of its shadow; see `apply`."""
@@ -167,15 +169,6 @@ class Snapshots:
         )
         snapshot, _ = await self.apply(wanted, expected_version=expected_version)
         return snapshot
-
-    async def earlier(self, version: int) -> Wanted:
-        """What would bring a version back."""
-        snapshot = await self.version(version)
-        return Wanted(
-            definitions=snapshot.definitions,
-            about=About(),
-            ids={name: each.id for name, each in snapshot.namespaces.items()},
-        )
 
     async def version(self, version: int) -> Snapshot:
         """Any version; 0 is the live one."""

@@ -119,16 +119,9 @@ def _change(change: NamespaceChange, source: Source | None) -> pb.NamespaceChang
             explanation=each.explanation,
             hint=each.hint,
         )
-        # A section's fields are told where the section is.
-        if source is not None and (
-            at := source.positions.get(each.field) or source.positions.get(_section(each.field))
-        ):
+        if source is not None and (at := source.find(each.field)) is not None:
             field.line, field.column = at
     return message
-
-
-def _section(field: str) -> str:
-    return field.partition(".")[0]
 
 
 def process_message(process: str, report: ProcessReport | None) -> pb.Process:

@@ -146,7 +146,7 @@ class VersionInfo:
     applied_at_ns: int
     content_hash: str
     namespaces: int  # how many
-    about: About = About()
+    about: About = NOBODY_SAID
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ class Snapshot:
     # still are: an add was acknowledged, and a rollback may bring the namespace back. What a fold
     # does not need is left out, because all versions carry them along.
     retired: tuple[Namespace, ...] = ()
-    about: About = About()
+    about: About = NOBODY_SAID
     # What the watched folder held when this version was made, as a content_hash: so that a folder
     # is applied when it changes, and not again after somebody went on from it by command.
     folder_hash: str = ""
@@ -294,7 +294,7 @@ class _Stored(msgspec.Struct):
     next_id: int
     namespaces: list[Namespace]
     retired: list[Namespace] = []
-    about: About = About()
+    about: About = NOBODY_SAID
     folder_hash: str = ""
 
 

@@ -47,9 +47,13 @@ class Source:
     path: str
     positions: Mapping[str, Position]  # of the values, by field
 
+    def find(self, field: str) -> Position | None:
+        """Of the field's value, or of its section; None: it is left out."""
+        return self.positions.get(field) or self.positions.get(field.partition(".")[0])
+
     def position(self, field: str) -> Position:
-        """Of the field's value; of the name where the field is left out."""
-        return self.positions.get(field, self.positions["namespace"])
+        """Of the field's value, or of its section; of the name where it is left out."""
+        return self.find(field) or self.positions["namespace"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from control_plane.files.loader import Loaded, Source
-from control_plane.files.mistakes import START, Mistake, Position, mistake
+from control_plane.files.mistakes import START, Mistake, mistake
 from control_plane.planning.plan import (
     Action,
     Consequence,
@@ -61,13 +61,7 @@ def _of_namespace(change: NamespaceChange, loaded: Loaded, allow: str) -> Mistak
 
 
 def _mistake(source: Source, change: FieldChange, message: str, hint: str) -> Mistake:
-    return mistake(source.path, _position(source, change.field), message, hint, field=change.field)
-
-
-def _position(source: Source, field: str) -> Position:
-    """Where a field is that is there, else its section, else the name."""
-    section = field.partition(".")[0]
-    return source.position(field if field in source.positions else section)
+    return mistake(source.path, source.position(change.field), message, hint, field=change.field)
 
 
 def _from_to(change: FieldChange) -> str:

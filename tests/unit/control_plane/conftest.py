@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from counter.clock import ManualClock
+from counter.storage.memory import MemoryNamespaceStore
 from tests.stores import BACKENDS, KEEPING
+from tests.unit.control_plane.folders import Watched, make, write
 from tests.unit.control_plane.live import Live, running
 
 
@@ -18,3 +20,18 @@ async def live(
         yield started
         missed = set(getattr(request.function, "rules", ())) - started.applied
         assert not missed, f"the test makes no change to which these rules apply: {missed}"
+
+
+@pytest.fixture
+def store() -> MemoryNamespaceStore:
+    return MemoryNamespaceStore()
+
+
+@pytest.fixture
+async def watched(store: MemoryNamespaceStore, tmp_path: Path) -> Watched:
+    """Started, with the namespaces a and b."""
+    write(tmp_path, "a")
+    write(tmp_path, "b")
+    started = make(store, tmp_path)
+    await started.start()
+    return started

@@ -1,16 +1,15 @@
+"""A folder of namespaces: what becomes of it at a start, after an edit, after a command."""
+
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from control_plane.files.loader import Loaded, load_directory
-from control_plane.files.mistakes import Mistake
-from control_plane.folder import APPLY_ATTEMPTS_MAX, Folder
-from control_plane.snapshots import Snapshots, Subscriber, Wanted
+from control_plane.folder import APPLY_ATTEMPTS_MAX
 from counter.clock import ManualClock
 from counter.errors import SetupError, StoreUnavailable
 from counter.namespaces import (
@@ -20,71 +19,18 @@ from counter.namespaces import (
     Origin,
     Snapshot,
     Strategy,
-    VersionInfo,
     next_snapshot,
 )
 from counter.storage.memory.namespace_store import MemoryNamespaceStore
-from counter.storage.ports import NamespaceStore
-
-DEADLINE_S = 15
-
-
-def write(directory: Path, name: str, rest: str = "", *, strategy: str = "eventual") -> None:
-    (directory / f"{name}.yaml").write_text(f"namespace: {name}\nstrategy: {strategy}\n{rest}")
-
-
-class Watched:
-    """A folder and the versions that it makes, as one process has them."""
-
-    def __init__(self, store: NamespaceStore, directory: Path) -> None:
-        self.snapshots = Snapshots(store=store, clock=ManualClock())
-        self.folder = Folder(directory, store=store, snapshots=self.snapshots)
-
-    @property
-    def current(self) -> Snapshot:
-        return self.snapshots.current
-
-    @property
-    def mistakes(self) -> tuple[Mistake, ...]:
-        return self.folder.mistakes
-
-    def subscribe(self, check: Subscriber, *, follow: Subscriber | None = None) -> None:
-        self.snapshots.subscribe(check, follow=follow)
-
-    async def start(self) -> None:
-        await self.folder.start()
-
-    async def reload(self) -> tuple[Mistake, ...]:
-        return await self.folder.reload()
-
-    async def apply(self, *names: str) -> Snapshot:
-        """By command, data loss allowed."""
-        wanted = Wanted(
-            definitions=[Definition(name=each, strategy=Strategy.EVENTUAL) for each in names],
-            about=About(origin=Origin.APPLIED, author="oncall", reason="test"),
-            allow_data_loss=True,
-        )
-        applied, _ = await self.snapshots.apply(wanted, expected_version=self.current.version)
-        return applied
-
-
-def make(store: NamespaceStore, directory: Path) -> Watched:
-    return Watched(store, directory)
-
-
-@pytest.fixture
-def store() -> MemoryNamespaceStore:
-    return MemoryNamespaceStore()
-
-
-@pytest.fixture
-async def watched(store: MemoryNamespaceStore, tmp_path: Path) -> Watched:
-    """Started, with the namespaces a and b."""
-    write(tmp_path, "a")
-    write(tmp_path, "b")
-    started = make(store, tmp_path)
-    await started.start()
-    return started
+from tests.unit.control_plane.folders import (
+    DEADLINE_S,
+    FailingStore,
+    RacedStore,
+    Watched,
+    make,
+    until,
+    write,
+)
 
 
 class TestStart:
@@ -468,165 +414,6 @@ class TestReload:
         assert await changing.reload() == ()
         assert (changing.current.version, set(changing.current.namespaces)) == (2, {"a", "b", "c"})
         assert followed == [before, changing.current]
-
-
-class RacedStore:
-    """Another process stores its version just before each of the first puts."""
-
-    def __init__(self, store: MemoryNamespaceStore, winners: list[Snapshot]) -> None:
-        self._store = store
-        self._winners = winners
-
-    async def latest(self) -> Snapshot | None:
-        return await self._store.latest()
-
-    async def get(self, version: int) -> Snapshot | None:
-        return await self._store.get(version)
-
-    async def versions(self, *, before: int | None, limit: int) -> list[VersionInfo]:
-        return await self._store.versions(before=before, limit=limit)
-
-    async def put(self, snapshot: Snapshot) -> bool:
-        if self._winners:
-            assert await self._store.put(self._winners.pop(0))
-        return await self._store.put(snapshot)
-
-
-class FailingStore:
-    def __init__(self, store: MemoryNamespaceStore) -> None:
-        self._store = store
-        self.fails_after_write = False
-        self.is_down = False
-
-    async def latest(self) -> Snapshot | None:
-        if self.is_down:
-            raise StoreUnavailable("the store is down")
-        return await self._store.latest()
-
-    async def get(self, version: int) -> Snapshot | None:
-        return await self._store.get(version)
-
-    async def versions(self, *, before: int | None, limit: int) -> list[VersionInfo]:
-        return await self._store.versions(before=before, limit=limit)
-
-    async def put(self, snapshot: Snapshot) -> bool:
-        stored = await self._store.put(snapshot)
-        if self.fails_after_write:
-            raise StoreUnavailable("the store did not answer in time")
-        return stored
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - files and threads set no event
-            await asyncio.sleep(0.02)
-
-
-@asynccontextmanager
-async def watching(watched: Watched) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(watched.folder.watch(stop, poll_ms=500, settle_ms=50))
-    try:
-        yield
-    finally:
-        stop.set()
-        async with asyncio.timeout(DEADLINE_S):
-            await task
-
-
-class TestWatch:
-    async def test_change_is_picked_up(self, watched: Watched, tmp_path: Path) -> None:
-        async with watching(watched):
-            write(tmp_path, "c")
-            await until(lambda: "c" in watched.current.namespaces)
-            write(tmp_path, "c", "max_delta: 7\n")
-            await until(lambda: watched.current.namespaces["c"].max_delta == 7)
-
-    async def test_write_and_rename(self, watched: Watched, tmp_path: Path) -> None:
-        async with watching(watched):
-            temporary = tmp_path / ".a.yaml.tmp"
-            temporary.write_text("namespace: a\nstrategy: accurate\n")
-            temporary.rename(tmp_path / "a.yaml")
-            await until(lambda: watched.current.namespaces["a"].strategy is Strategy.ACCURATE)
-        assert watched.current.version == 2
-
-    async def test_change_before_the_watch_began(self, watched: Watched, tmp_path: Path) -> None:
-        write(tmp_path, "c")
-        async with watching(watched):
-            await until(lambda: "c" in watched.current.namespaces)
-
-    async def test_half_written_file_keeps_the_old_snapshot_until_it_is_whole(
-        self, watched: Watched, tmp_path: Path
-    ) -> None:
-        async with watching(watched):
-            with (tmp_path / "a.yaml").open("w") as stream:
-                stream.write("namespace: a\nstrat")
-                stream.flush()
-                await until(lambda: bool(watched.mistakes))
-                assert watched.current.version == 1
-                stream.write("egy: accurate\n")
-            await until(lambda: watched.current.version == 2)
-            assert watched.mistakes == ()
-        assert watched.current.namespaces["a"].strategy is Strategy.ACCURATE
-
-    async def test_directory_that_is_moved_away_and_put_back(
-        self, watched: Watched, tmp_path: Path, store: MemoryNamespaceStore
-    ) -> None:
-        directory = tmp_path / "namespaces"
-        directory.mkdir()
-        write(directory, "a")
-        write(directory, "b")
-        moved = make(store, directory)
-        await moved.start()
-        async with watching(moved):
-            directory.rename(tmp_path / "away")
-            await until(lambda: bool(moved.mistakes))
-            assert set(moved.current.namespaces) == {"a", "b"}
-            directory.mkdir()
-            write(directory, "a")
-            write(directory, "b")
-            await until(lambda: not moved.mistakes)
-            write(directory, "d")
-            await until(lambda: "d" in moved.current.namespaces)
-
-    async def test_without_file_notices_it_polls(
-        self, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async def no_notices(*_: object, **__: object) -> AsyncIterator[None]:
-            raise OSError("inotify watch limit reached")
-            yield
-
-        monkeypatch.setattr("control_plane.watch.awatch", no_notices)
-        with capture_logs() as logs:
-            async with watching(watched):
-                await until(lambda: bool(logs))
-                write(tmp_path, "c")
-                await until(lambda: "c" in watched.current.namespaces)
-        assert [each["action"] for each in logs] == ["namespaces_polled", "namespaces_applied"]
-
-    async def test_store_that_is_down_is_tried_again(
-        self, store: MemoryNamespaceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("control_plane.folder.RETRY_MS", 20)
-        write(tmp_path, "a")
-        failing = FailingStore(store)
-        watched = make(failing, tmp_path)
-        await watched.start()
-        failing.is_down = True
-        write(tmp_path, "c")
-        with capture_logs() as logs:
-            async with watching(watched):
-                await until(lambda: bool(logs))
-                failing.is_down = False
-                await until(lambda: "c" in watched.current.namespaces)
-        assert logs[0]["action"] == "namespaces_not_stored"
-
-    async def test_stop_set_by_others_is_left_alone_on_cancel(self, watched: Watched) -> None:
-        stop = asyncio.Event()
-        task = asyncio.create_task(watched.folder.watch(stop, poll_ms=200, settle_ms=10))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(task, 0.3)
-        assert not stop.is_set()
 
 
 def test_before_the_start_nothing_is_there(tmp_path: Path) -> None:
