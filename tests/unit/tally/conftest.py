@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -304,5 +305,40 @@ def tally(
         code = main(list(arguments))
         captured = capsys.readouterr()
         return Ran(code=code, out=captured.out, err=captured.err)
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Relative, as people give it."""
+    (tmp_path / "namespaces").mkdir()
+    (tmp_path / "namespaces" / "plays.yaml").write_text("namespace: plays\nstrategy: eventual\n")
+    (tmp_path / "namespaces" / "README.md").write_text("not a namespace")
+    (tmp_path / "namespaces" / ".plays.yaml").write_text("an editor's copy")
+    monkeypatch.chdir(tmp_path)
+    return "namespaces"
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Runs a command line whose output goes to a terminal; answers its code and all it showed."""
+
+    def run(*arguments: str, columns: int = 80, **environment: str) -> tuple[int, str]:
+        screen = Screen()
+        for name in ("NO_COLOR", "FORCE_COLOR"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in (
+            {"TERM": "xterm-256color", "COLUMNS": str(columns)} | environment
+        ).items():
+            monkeypatch.setenv(name, value)
+        for stream in ("stdin", "stdout", "stderr"):
+            monkeypatch.setattr(sys, stream, screen)
+        return main(list(arguments)), screen.getvalue()
 
     return run
