@@ -162,7 +162,11 @@ class CounterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StreamAddCount(self, request_iterator, context):
-        """Batches of adds in flight on one stream. Not built yet: answers UNIMPLEMENTED.
+        """Batches of adds on one stream, many of them in flight. Each is answered, with its own number, as
+        soon as its adds are durable, so answers may come in another order than the batches. While too
+        much of a stream is unanswered the server reads no further. It ends a stream after about a
+        minute, with OK and when everything that it read is answered: open the next one. If a stream
+        breaks, send what was not answered again with the same tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

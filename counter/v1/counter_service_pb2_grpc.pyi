@@ -51,7 +51,12 @@ class CounterServiceStub:
     BatchGetCount: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.BatchGetCountRequest, _counter_service_pb2.BatchGetCountResponse]
     """Up to 10,000 reads in one call."""
     StreamAddCount: _grpc.StreamStreamMultiCallable[_counter_service_pb2.StreamAddCountRequest, _counter_service_pb2.StreamAddCountResponse]
-    """Batches of adds in flight on one stream. Not built yet: answers UNIMPLEMENTED."""
+    """Batches of adds on one stream, many of them in flight. Each is answered, with its own number, as
+    soon as its adds are durable, so answers may come in another order than the batches. While too
+    much of a stream is unanswered the server reads no further. It ends a stream after about a
+    minute, with OK and when everything that it read is answered: open the next one. If a stream
+    breaks, send what was not answered again with the same tokens.
+    """
     GetTokenStatus: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.GetTokenStatusRequest, _counter_service_pb2.GetTokenStatusResponse]
     """Tells what became of a token."""
     GetCountAt: _grpc.UnaryUnaryMultiCallable[_counter_service_pb2.GetCountAtRequest, _counter_service_pb2.GetCountAtResponse]
@@ -92,7 +97,12 @@ class CounterServiceAsyncStub(CounterServiceStub):
     BatchGetCount: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.BatchGetCountRequest, _counter_service_pb2.BatchGetCountResponse]  # type: ignore[assignment]
     """Up to 10,000 reads in one call."""
     StreamAddCount: _aio.StreamStreamMultiCallable[_counter_service_pb2.StreamAddCountRequest, _counter_service_pb2.StreamAddCountResponse]  # type: ignore[assignment]
-    """Batches of adds in flight on one stream. Not built yet: answers UNIMPLEMENTED."""
+    """Batches of adds on one stream, many of them in flight. Each is answered, with its own number, as
+    soon as its adds are durable, so answers may come in another order than the batches. While too
+    much of a stream is unanswered the server reads no further. It ends a stream after about a
+    minute, with OK and when everything that it read is answered: open the next one. If a stream
+    breaks, send what was not answered again with the same tokens.
+    """
     GetTokenStatus: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.GetTokenStatusRequest, _counter_service_pb2.GetTokenStatusResponse]  # type: ignore[assignment]
     """Tells what became of a token."""
     GetCountAt: _aio.UnaryUnaryMultiCallable[_counter_service_pb2.GetCountAtRequest, _counter_service_pb2.GetCountAtResponse]  # type: ignore[assignment]
@@ -172,7 +182,12 @@ class CounterServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_counter_service_pb2.StreamAddCountRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_counter_service_pb2.StreamAddCountResponse], _abc.AsyncIterator[_counter_service_pb2.StreamAddCountResponse]]:
-        """Batches of adds in flight on one stream. Not built yet: answers UNIMPLEMENTED."""
+        """Batches of adds on one stream, many of them in flight. Each is answered, with its own number, as
+        soon as its adds are durable, so answers may come in another order than the batches. While too
+        much of a stream is unanswered the server reads no further. It ends a stream after about a
+        minute, with OK and when everything that it read is answered: open the next one. If a stream
+        breaks, send what was not answered again with the same tokens.
+        """
 
     @_abc_1.abstractmethod
     def GetTokenStatus(
