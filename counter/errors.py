@@ -33,6 +33,7 @@
     │   ├── ClockSkewed           this process's clock and the store's disagree
     │   ├── FoldPending           the outcome is decided by a fold that is still to come
     │   ├── NotFreshEnough        nothing as fresh as asked for yet
+    │   ├── AnswersUnread         a stream's caller does not read its answers
     │   ├── NotReady              this process is starting and waits for something
     │   └── ShuttingDown          this process is stopping
     ├── StoreDamaged              what was stored cannot be read back as it was written
@@ -86,6 +87,9 @@ INVALID_REASONS = frozenset(
         "FRESHNESS_MALFORMED",
         "BATCH_EMPTY",
         "BATCH_TOO_LARGE",
+        "BATCH_AMBIGUOUS",
+        "COLUMNS_UNEVEN",
+        "SEQUENCE_NOT_RISING",
         "TIME_MALFORMED",
         "STEP_NOT_KEPT",
         "RANGE_TOO_LARGE",
@@ -222,6 +226,10 @@ class FoldPending(Unavailable):
 
 class NotFreshEnough(Unavailable):
     reason = "NOT_FRESH_ENOUGH"
+
+
+class AnswersUnread(Unavailable):
+    reason = "ANSWERS_UNREAD"
 
 
 class NotReady(Unavailable):

@@ -149,6 +149,13 @@ BEST_EFFORT_ADDS = Counter(
     "Events of best_effort namespaces, counted or dropped as duplicates.",
     {"result": _all(["counted", "duplicate"])},
 )
+BEST_EFFORT_REQUEST_EVENTS = Histogram(
+    "tally_best_effort_request_events",
+    "{event}",
+    "Events per request to the counters of best_effort: calls that come together share one.",
+    {},
+    EVENTS,
+)
 
 LIMITED = Counter(
     "tally_limited_total",
@@ -319,6 +326,22 @@ WORKERS_ALIVE = Gauge(
     "tally_workers_alive", "{worker}", "Live workers of the region, as this one sees them.", {}
 )
 SHARDS_OWNED = Gauge("tally_shards_owned", "{shard}", "Shards that this worker folds.", {})
+
+# The supervisor of a server of several processes.
+
+PROCESSES_MAX = 64
+PROCESSES_WANTED = Gauge(
+    "tally_processes_wanted", "{process}", "Processes that a supervisor keeps running.", {}
+)
+PROCESSES_UP = Gauge(
+    "tally_processes_up", "{process}", "Processes of a supervisor that serve now.", {}
+)
+PROCESS_RESTARTS = Counter(
+    "tally_process_restarts_total",
+    "{restart}",
+    "Times that a process ended by itself and was started again.",
+    {"process": _all([str(number) for number in range(1, PROCESSES_MAX + 1)])},
+)
 
 # Namespaces.
 

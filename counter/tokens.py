@@ -6,15 +6,14 @@ the event's time, so it decides the window; its string tells apart the tokens of
 
 import itertools
 import secrets
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from counter.clock import Clock
 
 TOKEN_BYTES_MAX = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Token:
+class Token(NamedTuple):  # made for every add, and several times cheaper than a frozen dataclass
     token: str
     generation_time_ns: int
     region: str = ""  # empty: the region of the server that gets it

@@ -52,6 +52,8 @@ class Admission:
         self._tokens = TokenFactory(clock)
         self._clock_problem: str | None = "the store's clock was not read yet"
         self._fold_lag_ns = 0
+        # Of the calls: 0 up to a quarter of log_retention of lag, 1 at half of it, more beyond.
+        self._refused_share = 0.0
         self.closed_through = layout.from_window - 1
         self._clock_skew = CLOCK_SKEW_SECONDS.at()
 
@@ -83,12 +85,15 @@ class Admission:
 
     def observe_fold_lag(self, lag_ns: int) -> None:
         self._fold_lag_ns = lag_ns
+        slowed_ns = self._platform.log_retention_ns // LAG_SLOWED_FRACTION
+        refused_ns = self._platform.log_retention_ns // _LAG_REFUSED_FRACTION
+        self._refused_share = max(0.0, (lag_ns - slowed_ns) / (refused_ns - slowed_ns))
 
     def problem(self) -> TallyError | None:
         """Why no event can be accepted now, if so."""
         if self._clock_problem is not None:
             return ClockSkewed(self._clock_problem, retry_after_ms=1_000)
-        if self._refused_share() >= 1:
+        if self._refused_share >= 1:
             return self._fold_lagging("half of log_retention: no writes until they catch up")
         return None
 
@@ -99,20 +104,14 @@ class Admission:
         refused, so that folds can catch up while most callers notice nothing but retries.
         """
         problem = self.problem()
-        if problem is None and self._chance.random() < self._refused_share():
+        if problem is None and self._refused_share and self._chance.random() < self._refused_share:
             return self._fold_lagging(
                 "over a quarter of log_retention: some writes are refused until they catch up"
             )
         return problem
 
-    def _refused_share(self) -> float:
-        """0 at a quarter of log_retention and before, 1 at half of it, more beyond."""
-        slowed_ns = self._platform.log_retention_ns // LAG_SLOWED_FRACTION
-        refused_ns = self._platform.log_retention_ns // _LAG_REFUSED_FRACTION
-        return max(0.0, (self._fold_lag_ns - slowed_ns) / (refused_ns - slowed_ns))
-
     def _fold_lagging(self, consequence: str) -> FoldLagging:
-        retry_ms = _RETRY_MS_MIN + round(_RETRY_MS_GROWTH * self._refused_share())
+        retry_ms = _RETRY_MS_MIN + round(_RETRY_MS_GROWTH * self._refused_share)
         return FoldLagging(
             f"folds are {self._fold_lag_ns / NS_PER_S:.0f} s behind, {consequence}",
             retry_after_ms=min(retry_ms, _RETRY_MS_MAX),
@@ -130,6 +129,17 @@ class Admission:
                 field,
                 f"{field} has {size} bytes: at most {COUNTER_NAME_BYTES_MAX} are allowed",
             )
+
+    def check_counters(self, counters: Sequence[str], field: str) -> None:
+        """The same for many; all of them are plainly right, or each is looked at."""
+        if (
+            all(counters)
+            and all(map(str.isascii, counters))
+            and max(map(len, counters)) <= COUNTER_NAME_BYTES_MAX
+        ):
+            return
+        for position, counter in enumerate(counters):
+            self.check_counter(counter, f"{field}[{position}]")
 
     def check_token(
         self, token: str, time_ns: int, region: str, now_ns: int, field: str = "idempotency_token"

@@ -1,9 +1,11 @@
 """The composition root of the server: the only place here that knows how its parts fit."""
 
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
 from functools import partial
+from random import Random
 
 from counter.background import keep_running
 from counter.clock import Clock
@@ -24,6 +26,7 @@ from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter.windows import Layout
 from counter_server.adjustments import Adjustments
 from counter_server.admission import Admission
+from counter_server.batches import Batches
 from counter_server.commit import CommitLimits, GroupCommit
 from counter_server.comparison import Comparison
 from counter_server.count_at import CountsAt
@@ -46,6 +49,7 @@ from counter_server.strategies import (
     RollingWindow,
     Source,
 )
+from counter_server.streams import Streams
 from counter_server.tail import Tail
 
 SERVICE = "counter.v1.CounterService"
@@ -79,12 +83,19 @@ class CounterServer:
         clock: Clock,
         limits: CommitLimits,
         servers_alive: Callable[[], int] = lambda: 1,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        chance: Random | None = None,
     ) -> None:
-        """`servers_alive`: how many share the limits of the namespaces, this one included."""
+        """`servers_alive`: how many share the limits of the namespaces, this one included.
+        `chance`: where all that is random comes from; None: from the system."""
         self._layout = layout
-        self._admission = Admission(platform, layout, clock)
-        self._commit = GroupCommit(stores.event_log, layout, limits, self._admission.observe)
-        self._limits = Limits(stores.rollup_store, servers_alive=servers_alive)
+        self._admission = Admission(platform, layout, clock, chance)
+        self._commit = GroupCommit(
+            stores.event_log, layout, limits, self._admission.observe, chance
+        )
+        self._limits = Limits(
+            stores.rollup_store, servers_alive=servers_alive, monotonic_ns=monotonic_ns
+        )
         self._watch = LedgerWatch(stores.ledger, self._admission, layout, platform, clock)
         tail = Tail(stores.event_log, stores.ledger, shards=layout.shards)
         reads = Reads(stores.ledger, stores.rollup_store, tail, layout)
@@ -151,6 +162,7 @@ class CounterServer:
     async def start(self, rpc: RpcServer, stack: AsyncExitStack) -> None:
         """Registers the service; on the stack's way out the commits under way are finished."""
         await self._watch.look()
+        batches = Batches(self._registry, self._admission, self._limits)
         pb_grpc.add_CounterServiceServicer_to_server(
             CounterService(
                 self._registry,
@@ -158,6 +170,8 @@ class CounterServer:
                 self._questions,
                 Adjustments(self._admission),
                 self._limits,
+                batches,
+                Streams(batches, stopping=rpc.stopping),
             ),
             rpc.services,
         )

@@ -15,10 +15,10 @@ record decides. docs/closing-protocol.md has the whole proof.
 """
 
 import asyncio
-import secrets
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random, SystemRandom
 from time import perf_counter
 
 from counter.errors import Overloaded, ShuttingDown
@@ -88,7 +88,10 @@ class GroupCommit:
         layout: Layout,
         limits: CommitLimits,
         observe_closed: Callable[[Closed], None],
+        chance: Random | None = None,
     ) -> None:
+        """`chance` draws the ids of segments, of which no two in a fleet may be the same."""
+        self._chance = chance or SystemRandom()
         self._log = log
         self._window_ns = layout.window_ns
         self._shards = layout.shards
@@ -219,7 +222,7 @@ class GroupCommit:
         event_count = sum(len(buffer.events) for buffer in buffers)
         began_s = perf_counter()
         try:
-            closed = await self._log.append([_segment(buffer) for buffer in buffers])
+            closed = await self._log.append([self._segment(buffer) for buffer in buffers])
         except Exception as error:
             self._failed_seconds.record(perf_counter() - began_s)
             for buffer in buffers:
@@ -237,14 +240,13 @@ class GroupCommit:
             for call, events in buffer.calls:
                 call.buffer_written(events, late=late)
 
-
-def _segment(buffer: _Buffer) -> Segment:
-    ref = SegmentRef(
-        window=buffer.window,
-        namespace_id=buffer.namespace_id,
-        segment_id=secrets.token_bytes(_SEGMENT_ID_BYTES),
-        event_count=len(buffer.events),
-        shard=buffer.shard,
-        lane=_LANE,
-    )
-    return Segment(ref, encode(buffer.events))
+    def _segment(self, buffer: _Buffer) -> Segment:
+        ref = SegmentRef(
+            window=buffer.window,
+            namespace_id=buffer.namespace_id,
+            segment_id=self._chance.randbytes(_SEGMENT_ID_BYTES),
+            event_count=len(buffer.events),
+            shard=buffer.shard,
+            lane=_LANE,
+        )
+        return Segment(ref, encode(buffer.events))

@@ -1,9 +1,10 @@
 """The live namespaces, each bound to its strategy. Swapped as a whole (I10)."""
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from counter.errors import SetupError
+from counter.errors import InvalidRequest, NamespaceUnknown, SetupError
 from counter.metrics import NAMESPACES, NAMESPACES_VERSION
 from counter.namespaces import Namespace, Snapshot
 from counter.namespaces import Strategy as StrategyName
@@ -50,6 +51,17 @@ class Registry:
                 known = self._bound(namespace)
             strategies[namespace.name] = known
         self.strategies, self.version = strategies, snapshot.version
+
+    def named(self, namespace: str) -> Strategy:
+        """The strategy of a namespace that a request names; raises if there is none."""
+        strategy = self.strategies.get(namespace)
+        if strategy is not None:
+            return strategy
+        if not namespace:
+            raise InvalidRequest("NAME_EMPTY", "namespace", "namespace is empty: name one")
+        near = difflib.get_close_matches(namespace, self.strategies, n=1)
+        hint = f", did you mean {near[0]}?" if near else ": ListNamespaces says which there are"
+        raise NamespaceUnknown(f"there is no namespace {namespace[:64]}{hint}")
 
     def _bound(self, namespace: Namespace) -> Strategy:
         _, bind = self._bindings[namespace.strategy]

@@ -1,23 +1,19 @@
 """CounterService: translates, makes one call, translates back."""
 
-import difflib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
-from counter.errors import InvalidRequest, NamespaceUnknown, TallyError
+from counter.errors import InvalidRequest, TallyError
 from counter.events import Event
-from counter.namespaces import Namespace
 from counter.rpc.server import answering_errors
 from counter.rpc.values import duration_of
-from counter.settings import BATCH_ITEMS_MAX
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter_server import translate
 from counter_server.adjustments import Adjustments
 from counter_server.admission import Admission, RawToken
+from counter_server.batches import Batches
 from counter_server.comparison import Comparison
 from counter_server.count_at import CountsAt
 from counter_server.count_history import CountHistories
@@ -26,6 +22,7 @@ from counter_server.listing import Listing
 from counter_server.ranking import Rankings
 from counter_server.registry import Registry
 from counter_server.strategies.strategy import ANY_FRESHNESS, Outcome, Strategy
+from counter_server.streams import Streams
 
 # How long a call waits for a fold that decides its outcome, whatever its deadline.
 WAIT_S_MAX = 30.0
@@ -58,12 +55,16 @@ class CounterService(pb_grpc.CounterServiceServicer):
         questions: Questions,
         adjustments: Adjustments,
         limits: Limits,
+        batches: Batches,
+        streams: Streams,
     ) -> None:
-        self._registry = registry
+        self._strategy = registry.named
         self._admission = admission
         self._questions = questions
         self._adjustments = adjustments
         self._limits = limits
+        self._batches = batches
+        self._streams = streams
 
     @answering_errors
     async def AddCount(self, request: pb.AddCountRequest, context: Any) -> pb.AddCountResponse:
@@ -113,23 +114,8 @@ class CounterService(pb_grpc.CounterServiceServicer):
     async def BatchAddCount(
         self, request: pb.BatchAddCountRequest, context: Any
     ) -> pb.BatchAddCountResponse:
-        strategy = self._strategy(request.namespace)
-        self._check_batch_size(strategy.namespace, len(request.items), "items")
-        adds, without = translate.raw_adds(request.items)
-        events, errors = self._admission.events(strategy.namespace, adds, self._admission.now_ns())
-        events = await self._limits.adds(strategy.namespace, events, errors)
-        outcomes: list[Outcome] = []
-        if events:
-            outcomes = await strategy.add(events, wait_s=_wait_s(context))
-        if errors:
-            admitted = [at for at in range(len(adds)) if at not in errors]
-            taken = dict(zip(admitted, outcomes, strict=True))
-            outcomes = [errors[at] if at in errors else taken[at] for at in range(len(adds))]
-            made = {at: each for at, each in zip(admitted, events, strict=True) if at in without}
-        else:
-            made = {at: events[at] for at in without}
         response = pb.BatchAddCountResponse()
-        translate.add_outcomes(response, outcomes, made)
+        await self._batches.add_items(request, response, wait_s=_wait_s(context))
         return response
 
     @answering_errors
@@ -138,25 +124,20 @@ class CounterService(pb_grpc.CounterServiceServicer):
     ) -> pb.BatchGetCountResponse:
         strategy = self._strategy(request.namespace)
         counters: Sequence[str] = list(request.counter_name)
-        self._check_batch_size(strategy.namespace, len(counters), "counter_name")
-        for position, counter in enumerate(counters):
-            self._admission.check_counter(counter, f"counter_name[{position}]")
+        self._batches.check_size(strategy.namespace, len(counters), "counter_name")
+        self._admission.check_counters(counters, "counter_name")
         freshness = translate.freshness(request) or ANY_FRESHNESS
         self._limits.reads(strategy.namespace, len(counters))
         values = await strategy.read(counters, freshness)
-        of_strategy = strategy.namespace.strategy
-        return pb.BatchGetCountResponse(
-            values=[translate.value_message(value, of_strategy) for value in values]
-        )
+        response = pb.BatchGetCountResponse()
+        translate.add_values(response, values, strategy.namespace.strategy)
+        return response
 
-    async def StreamAddCount(
+    # It reads and writes by itself, which the generated types do not know of.
+    async def StreamAddCount(  # type: ignore[override]
         self, request_iterator: Any, context: Any
-    ) -> AsyncIterator[pb.StreamAddCountResponse]:
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED,
-            "StreamAddCount is not built yet: use BatchAddCount for many adds",
-        )
-        yield pb.StreamAddCountResponse()  # never reached; makes this the stream it promises
+    ) -> None:
+        await self._streams.serve(context, lambda: _wait_s(context))
 
     @answering_errors
     async def GetTokenStatus(
@@ -275,28 +256,9 @@ class CounterService(pb_grpc.CounterServiceServicer):
         )
         return translate.comparison_message(page)
 
-    def _check_batch_size(self, namespace: Namespace, size: int, field: str) -> None:
-        if size == 0:
-            raise InvalidRequest("BATCH_EMPTY", field, f"{field} is empty: send at least one")
-        if size > BATCH_ITEMS_MAX:
-            raise InvalidRequest(
-                "BATCH_TOO_LARGE", field, f"{field} has {size} entries: at most {BATCH_ITEMS_MAX}"
-            )
-        self._limits.check_batch(namespace, size, field)
-
     def _check_prefix(self, prefix: str) -> None:
         if prefix:
             self._admission.check_counter(prefix, "prefix")
-
-    def _strategy(self, namespace: str) -> Strategy:
-        if not namespace:
-            raise InvalidRequest("NAME_EMPTY", "namespace", "namespace is empty: name one")
-        strategy = self._registry.strategies.get(namespace)
-        if strategy is None:
-            near = difflib.get_close_matches(namespace, self._registry.strategies, n=1)
-            hint = f", did you mean {near[0]}?" if near else ": ListNamespaces says which there are"
-            raise NamespaceUnknown(f"there is no namespace {namespace[:64]}{hint}")
-        return strategy
 
     def _event(self, request: _Writing, delta: int | None) -> tuple[Strategy, Event]:
         strategy = self._strategy(request.namespace)

@@ -35,7 +35,11 @@ _SOURCES = {
     Source.ROLLUP_AND_TAIL: pb.SOURCE_ROLLUP_AND_TAIL,
     Source.HISTORY: pb.SOURCE_HISTORY,
 }
-_PLAINLY_OK = pb.BatchAddCountResponse(outcomes=[pb.AddCountOutcome()]).SerializeToString()
+# By the kind of answer: one outcome of which there is nothing to say.
+_PLAINLY_OK = {
+    kind: kind(outcomes=[pb.AddCountOutcome()]).SerializeToString()
+    for kind in (pb.BatchAddCountResponse, pb.StreamAddCountResponse)
+}
 TOKEN_STATUSES = {
     TokenStatus.PENDING: pb.TOKEN_STATUS_PENDING,
     TokenStatus.APPLIED: pb.TOKEN_STATUS_APPLIED,
@@ -128,6 +132,25 @@ def value_message(value: Value, strategy: Strategy) -> pb.CountValue:
         message.window_start.CopyFrom(timestamp(value.window_start_ns))
         message.rate_per_s = value.rate_per_s
     return message
+
+
+def add_values(into: pb.BatchGetCountResponse, values: Sequence[Value], strategy: Strategy) -> None:
+    """One message per value, in order."""
+    # Most values of one read differ in their counts alone: what they share is copied from a message
+    # that is made once, which takes a third of the time.
+    shared: tuple[object, ...] | None = None
+    message = pb.CountValue()
+    for value in values:
+        count, saturated = clamped(value.count)
+        like = (value.complete_through_ns, value.epoch, value.cleared_at_ns, value.source)
+        if saturated or value.window_start_ns is not None:
+            into.values.append(value_message(value, strategy))
+            continue
+        if like != shared:
+            shared, message = like, value_message(value, strategy)
+        copied = into.values.add()
+        copied.CopyFrom(message)
+        copied.count = count
 
 
 def history_message(history: CountHistory) -> pb.GetCountHistoryResponse:
@@ -237,11 +260,13 @@ def step_ms(duration: Duration) -> int:
 
 
 def add_outcomes(
-    into: pb.BatchAddCountResponse, outcomes: Sequence[Outcome], made: dict[int, Event]
+    into: pb.BatchAddCountResponse | pb.StreamAddCountResponse,
+    outcomes: Sequence[Outcome],
+    made: dict[int, Event],
 ) -> None:
     """One message per item; `made` has the events, by position, whose token the server made."""
     # One empty message per item is parsed in one go; only what is not plainly OK is filled in.
-    into.ParseFromString(_PLAINLY_OK * len(outcomes))
+    into.MergeFromString(_PLAINLY_OK[type(into)] * len(outcomes))
     for position, outcome in enumerate(outcomes):
         if outcome is False:
             continue

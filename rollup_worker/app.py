@@ -1,6 +1,8 @@
 """The composition root of the worker."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from random import Random
 
@@ -36,10 +38,12 @@ class RollupWorker:
         passes_in_parallel: int,
         membership: Membership,
         member: str,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        chance: Random | None = None,
     ) -> None:
         """`member`: this process among the workers; no other has the same."""
         ledger = stores.ledger
-        rollup = Rollup(stores, layout)
+        rollup = Rollup(stores, layout, monotonic_s=monotonic_s)
         ownership = Ownership(membership, member, shards=layout.shards)
         self._worker = Worker(
             Closer(ledger, layout, platform, clock),
@@ -56,7 +60,8 @@ class RollupWorker:
             ledger,
             layout,
             passes_in_parallel=passes_in_parallel,
-            chance=Random(),
+            chance=chance or Random(),
+            monotonic_s=monotonic_s,
         )
         audit = Audit(
             AuditStores(
@@ -70,7 +75,7 @@ class RollupWorker:
             platform=platform,
             clock=clock,
         )
-        self._sampler = Sampler(audit, lambda: ownership.shards)
+        self._sampler = Sampler(audit, lambda: ownership.shards, monotonic_s=monotonic_s)
         self._worker.add_job("audit", _AUDIT_EVERY_S, self._sampler.tick)
         quarantine = Quarantine(stores.event_log, ledger, layout, clock)
         self._service = RollupService(

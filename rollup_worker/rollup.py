@@ -179,7 +179,9 @@ class Rollup:
         refs, looked_through = await self._refs_of_pass(
             shard, from_window, closed_through, events_max
         )
-        if not refs and looked_through - watermark < self._idle_windows:
+        is_idle = not refs and looked_through - watermark < self._idle_windows
+        # At the end of a day nothing more can join the record: whatever waited would wait for ever.
+        if is_idle and looked_through == closed_through:
             return None
         # After the segments: whoever wrote one of them had a version that is in the store by now.
         snapshot = await self._stores.namespace_store.latest()

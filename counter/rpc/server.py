@@ -24,6 +24,8 @@ from counter.rpc.status import status_of
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 METADATA_BYTES_MAX = 16 * 1024
 CONCURRENT_CALLS_MAX = 10_000
+# For calls under way when their connection has reached its age: more than any stream of ours lasts.
+CONNECTION_GRACE_MS = 90_000
 # Counted from 0 on, so that an alert sees the first one.
 _NEVER_EXPECTED = ("INTERNAL", "STORE_DAMAGED")
 
@@ -42,63 +44,91 @@ def answering_errors(
 
     Also measures the calls.
     """
-    measured = _Measured(method.__name__)
+    measured = MeasuredCalls(method.__name__)
 
+    # Every call comes through here, so the usual way is short: errors are dealt with elsewhere.
     @wraps(method)
     async def answering(self: Servicer, request: Request, context: Any) -> Response:
         began_s = perf_counter()
         measured.began()
-        code = "CANCELLED"  # unless it ends otherwise
         try:
             response = await method(self, request, context)
-            code = "OK"
-            return response
-        except TallyError as error:
-            status = measured.failed(error)
-            code = code_pb2.Code.Name(status.code)
-            await context.abort_with_status(rpc_status.to_status(status))
-        except Exception as error:
-            if isinstance(error, grpc.aio.AbortError):
-                code = "UNKNOWN"
-                raise
-            code = "INTERNAL"
-            log.exception("a call failed unexpectedly", action="call_failed", rpc=method.__name__)
-            internal = TallyError("internal error; the server's log has the details")
-            status = measured.failed(internal)
-            await context.abort_with_status(rpc_status.to_status(status))
-        finally:
-            measured.ended(code, perf_counter() - began_s)
-        raise AssertionError("abort always raises")
+        except BaseException as error:
+            await measured.answer(error, context, began_s)
+            raise
+        measured.ended_ok(perf_counter() - began_s)
+        return response
 
     return answering
 
 
-class _Measured:
-    """The calls of one method. Its series are made by the first call: a process that does not
-    serve the method does not show it."""
+class MeasuredCalls:
+    """The calls of one method, or the batches of a stream. Its series are made by the first of
+    them: a process that does not serve the method does not show it."""
+
+    __slots__ = ("__weakref__", "_ended_ok", "_in_flight", "_rpc")
 
     def __init__(self, rpc: str) -> None:
         self._rpc = rpc
-        self._by_code: dict[str, HistogramSeries] = {}
+        self._ended_ok: HistogramSeries | None = None
         self._in_flight = 0
 
     def began(self) -> None:
-        if not self._by_code:
+        if self._ended_ok is None:
+            self._ended_ok = CALL_SECONDS.at(rpc=self._rpc, code="OK")
             CALLS_IN_FLIGHT.at(rpc=self._rpc).watch(self, lambda measured: measured._in_flight)
             for reason in _NEVER_EXPECTED:
                 CALL_ERRORS.at(rpc=self._rpc, reason=reason)
         self._in_flight += 1
 
+    def ended_ok(self, seconds: float) -> None:
+        """As `ended`, for what nearly all calls end with."""
+        self._in_flight -= 1
+        assert self._ended_ok is not None
+        self._ended_ok.record(seconds)
+
     def ended(self, code: str, seconds: float) -> None:
         self._in_flight -= 1
-        series = self._by_code.get(code)
-        if series is None:
-            series = self._by_code[code] = CALL_SECONDS.at(rpc=self._rpc, code=code)
-        series.record(seconds)
+        CALL_SECONDS.at(rpc=self._rpc, code=code).record(seconds)
 
     def failed(self, error: TallyError) -> status_pb2.Status:
         CALL_ERRORS.at(rpc=self._rpc, reason=error.reason).add()
         return status_of(error)
+
+    async def answer(self, error: BaseException, context: Any, began_s: float) -> None:
+        """Ends a call with the status of its error, which raises.
+
+        Returns if the call is answered already, or nobody waits for an answer.
+        """
+        code = "CANCELLED"
+        try:
+            if isinstance(error, TallyError):
+                status = self.failed(error)
+                code = code_pb2.Code.Name(status.code)
+            elif isinstance(error, grpc.aio.AbortError):
+                code = "UNKNOWN"
+                return
+            elif isinstance(error, Exception):
+                code, unforeseen = "INTERNAL", "a call failed unexpectedly"
+                log.error(unforeseen, action="call_failed", rpc=self._rpc, exc_info=error)
+                hidden = TallyError("internal error; the server's log has the details")
+                status = self.failed(hidden)
+            else:
+                return
+            await context.abort_with_status(rpc_status.to_status(status))
+        finally:
+            self.ended(code, perf_counter() - began_s)
+
+
+def _ages(connection_age_ms: int | None) -> list[tuple[str, int]]:
+    """Of connections. gRPC itself makes each a tenth younger or older, so that not all end at once,
+    and has calls that come too late for one connection go out on the next."""
+    if connection_age_ms is None:
+        return []
+    return [
+        ("grpc.max_connection_age_ms", connection_age_ms),
+        ("grpc.max_connection_age_grace_ms", CONNECTION_GRACE_MS),
+    ]
 
 
 class _PoolWithMethods:
@@ -123,17 +153,21 @@ class RpcServer:
     Services may also be added after the start: until then they answer NOT_READY.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, share_port: bool = False, connection_age_ms: int | None = None) -> None:
+        """`share_port`: others may listen there too, if all of them say so; otherwise a taken
+        port is an error. `connection_age_ms`: for how long a connection takes new calls; None:
+        for ever."""
         self.grpc = grpc.aio.server(
             maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX,
             options=[
-                ("grpc.so_reuseport", 0),  # a taken port is an error, not a shared port
+                ("grpc.so_reuseport", int(share_port)),
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_metadata_size", METADATA_BYTES_MAX),
                 # Clients may ask this often whether we are there; the SDK does once a minute.
                 ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
                 ("grpc.keepalive_permit_without_calls", 1),
+                *_ages(connection_age_ms),
             ],
         )
         # Streams that would go on for ever end when this is set.

@@ -67,8 +67,9 @@ class Eventual(Logged):
     ) -> list[int]:
         """Takes what is there and fresh enough; answers with what is still missing."""
         still_missing, absent = [], 0
+        oldest_ns = freshness.oldest_ns(now_ns)
         for at, count in zip(missing, found, strict=True):
-            if count is None or not freshness.accepts(count.complete_through_ns, now_ns):
+            if count is None or count.complete_through_ns < oldest_ns:
                 still_missing.append(at)
                 absent += count is None
             else:

@@ -26,6 +26,9 @@ class Source(Enum):
     HISTORY = "history"
 
 
+_EVER_NS = -(2**63)
+
+
 class Value(Struct, frozen=True, gc=False):
     count: int
     complete_through_ns: int | None  # None: freshness is unknown
@@ -44,12 +47,12 @@ class Freshness:
     max_staleness_ns: int | None = None
     at_least_ns: int | None = None  # complete_through must not be before this
 
-    def accepts(self, complete_through_ns: int, now_ns: int) -> bool:
-        if self.at_least_ns is not None and complete_through_ns < self.at_least_ns:
-            return False
-        return (
-            self.max_staleness_ns is None or now_ns - complete_through_ns <= self.max_staleness_ns
-        )
+    def oldest_ns(self, now_ns: int) -> int:
+        """The earliest complete_through that an answer may have."""
+        oldest_ns = _EVER_NS if self.at_least_ns is None else self.at_least_ns
+        if self.max_staleness_ns is None:
+            return oldest_ns
+        return max(oldest_ns, now_ns - self.max_staleness_ns)
 
 
 ANY_FRESHNESS = Freshness()

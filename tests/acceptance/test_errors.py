@@ -168,12 +168,6 @@ def test_one_bad_item_does_not_fail_the_others(calls: Calls) -> None:
     assert calls.accurate("plays", counter) == 12
 
 
-def test_stream_is_not_built_yet(calls: Calls) -> None:
-    with pytest.raises(grpc.RpcError) as raised:
-        list(calls.counters.StreamAddCount(iter([pb.StreamAddCountRequest()]), timeout=5))
-    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
 def test_garbage_on_the_port(calls: Calls) -> None:
     garbage = calls.channel.unary_unary("/counter.v1.CounterService/AddCount")
     with pytest.raises(grpc.RpcError) as raised:

@@ -17,12 +17,13 @@ def test_an_answer_is_accepted_only_if_it_meets_all_that_was_asked(
     freshness = Freshness(max_staleness_ns=max_staleness_ns, at_least_ns=at_least_ns)
     fresh = max_staleness_ns is None or complete_through_ns + max_staleness_ns >= now_ns
     not_before = at_least_ns is None or complete_through_ns >= at_least_ns
-    assert freshness.accepts(complete_through_ns, now_ns) == (fresh and not_before)
+    accepted = complete_through_ns >= freshness.oldest_ns(now_ns)
+    assert accepted == (fresh and not_before)
 
 
-@given(st.integers(), st.integers())
+@given(st.integers(-(2**63), 2**63), st.integers())
 def test_who_asks_for_nothing_takes_anything(complete_through_ns: int, now_ns: int) -> None:
-    assert ANY_FRESHNESS.accepts(complete_through_ns, now_ns)
+    assert complete_through_ns >= ANY_FRESHNESS.oldest_ns(now_ns)
 
 
 @given(ASKED, ASKED, TIMES, TIMES, TIMES)
@@ -30,8 +31,8 @@ def test_what_is_accepted_stays_accepted_when_it_is_fresher(
     max_staleness_ns: int | None, at_least_ns: int | None, older_ns: int, by_ns: int, now_ns: int
 ) -> None:
     freshness = Freshness(max_staleness_ns=max_staleness_ns, at_least_ns=at_least_ns)
-    if freshness.accepts(older_ns, now_ns):
-        assert freshness.accepts(older_ns + by_ns, now_ns)
+    if older_ns >= freshness.oldest_ns(now_ns):
+        assert older_ns + by_ns >= freshness.oldest_ns(now_ns)
 
 
 @given(st.integers(0, 5_000))

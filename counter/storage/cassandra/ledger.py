@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -30,13 +30,19 @@ class CassandraLedger:
     and the layout, which must be decided once, are inserted if absent."""
 
     def __init__(
-        self, session: CassandraSession, platform: Platform, *, store_clock: Clock | None = None
+        self,
+        session: CassandraSession,
+        platform: Platform,
+        *,
+        store_clock: Clock | None = None,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`store_clock`: for tests that move time by hand, instead of Cassandra's own clock."""
         self._session = session
         self._region = platform.region
         self._records_ttl_s = platform.log_retention_s + _RECORDS_KEPT_LONGER_S
         self._store_clock = store_clock
+        self._monotonic_ns = monotonic_ns
         self._layout: Layout | None = None
         self._last_closed: tuple[Closed, int] | None = None  # with the steady time of its answer
         self.closed = SharedRead(self._read_closed)
@@ -76,7 +82,7 @@ class CassandraLedger:
         if self._last_closed is None:
             return 0
         closed, answered_ns = self._last_closed
-        return closed.store_time_ns + time.monotonic_ns() - answered_ns
+        return closed.store_time_ns + self._monotonic_ns() - answered_ns
 
     async def propose(self, record: FoldRecord) -> FoldRecord:
         parameters = (
@@ -127,9 +133,9 @@ class CassandraLedger:
         return sorted(decisions, key=lambda each: each.segment)
 
     async def _read_closed(self) -> Closed:
-        began_ns = time.monotonic_ns()
+        began_ns = self._monotonic_ns()
         rows = await self._session.run("closed", (self._region,))
-        ended_ns = time.monotonic_ns()
+        ended_ns = self._monotonic_ns()
         if not rows:
             raise StoreDamaged(f"region {self._region} has no close mark: was its row deleted?")
         through, store_time_ms = rows[0]

@@ -22,46 +22,40 @@ command's answer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import lru_cache
 
 from counter.errors import StoreDamaged, StoreUnavailable, TallyError
 from counter.storage.memcached.connection import Reply
-from counter.storage.memcached.keys import counter_key, token_key
+from counter.storage.memcached.keys import counter_keys, token_key
 from counter.storage.memcached.servers import MemcachedServers
 from counter.storage.ports import BestEffortAdd, BestEffortOutcome, CounterKey
 
 _BIAS = 2**62
 COUNT_LIMIT = 2**61
 CALL_LIMIT = 2**59
+# The length of each number within the limit, and so the first line of nearly all answers.
+_NUMBER = b"VA %d" % len(str(_BIAS))
+_CLEAR = b" %d T0\r\n%d\r\n" % (len(str(_BIAS)), _BIAS)
 
 
-@dataclass(kw_only=True, slots=True)
 class _Step:
     """One command: the adds to a counter up to a clear, or a clear."""
 
-    route: bytes
-    clears: bool = False
-    changes: bool = False  # False: all of it was counted before, it is only read
-    total: int = 0
-    # By position in the call: the sum of this step up to there, and whether it was a duplicate.
-    parts: list[tuple[int, int, bool]] = field(default_factory=list)
+    __slots__ = ("changes", "clears", "key", "positions", "total")
 
-    @property
-    def delta(self) -> int:
-        return _within(self.total, CALL_LIMIT)
+    def __init__(self, key: CounterKey, clears: bool) -> None:
+        self.key = key
+        self.clears = clears
+        self.changes = False  # all of it was counted before, it is only read
+        self.total = 0
+        self.positions: list[int] = []  # in the call
 
-    def command(self) -> bytes:
+    def command(self, route: bytes) -> bytes:
+        if self.changes:
+            return b"ma " + route + _change(self.total)
         if self.clears:
-            return b"ms %b %d T0\r\n%d\r\n" % (self.route, len(str(_BIAS)), _BIAS)
-        if not self.changes:
-            return b"mg %b v\r\n" % self.route
-        delta = self.delta
-        return b"ma %b N0 J%d D%d M%b v\r\n" % (
-            self.route,
-            _BIAS + delta,
-            abs(delta),
-            b"D" if delta < 0 else b"I",
-        )
+            return b"ms " + route + _CLEAR
+        return b"mg %b v\r\n" % route
 
 
 class MemcachedBestEffortCounters:
@@ -73,39 +67,44 @@ class MemcachedBestEffortCounters:
     async def apply(
         self, adds: Sequence[BestEffortAdd], *, dedupe_ttl_ms: int
     ) -> list[BestEffortOutcome]:
-        routes = {key: counter_key(self._counters, key) for key in {add.key for add in adds}}
         outcomes: list[BestEffortOutcome] = [(0, False)] * len(adds)
-        seen = await self._seen(adds, routes, dedupe_ttl_ms, outcomes)
-        steps = self._steps(adds, routes, seen)
-        replies = await self._servers.ask(
-            "incr", [step.route for step in steps], [step.command() for step in steps]
-        )
+        seen = await self._seen(adds, dedupe_ttl_ms, outcomes)
+        steps, sums = _steps(adds, seen)
+        routes = counter_keys(self._counters, [step.key for step in steps])
+        commands = [step.command(route) for step, route in zip(steps, routes, strict=True)]
+        replies = await self._servers.ask("incr", routes, commands)
         beyond: list[bytes] = []
         refused: list[int] = []  # fresh tokens of adds that were not done, for certain
-        for step, reply in zip(steps, replies, strict=True):
-            number = self._number(step.route, reply, 0 if step.clears else None)
-            if isinstance(number, int) and abs(number) > COUNT_LIMIT:
-                beyond.append(step.route)
-            for position, so_far, duplicate in step.parts:
-                if isinstance(number, TallyError):
-                    outcomes[position] = number
-                    if reply is not None and adds[position].dedupe_key and not duplicate:
-                        refused.append(position)
-                else:
-                    count = number - step.delta + _within(so_far, CALL_LIMIT)
-                    outcomes[position] = (_within(count, COUNT_LIMIT), duplicate)
+        for step, route, reply in zip(steps, routes, replies, strict=True):
+            number = self._number(route, reply, 0 if step.clears else None)
+            positions = step.positions
+            if not isinstance(number, int):
+                for at in positions:
+                    outcomes[at] = number
+                    if reply is not None and adds[at].dedupe_key and not seen[at]:
+                        refused.append(at)
+                continue
+            if not -COUNT_LIMIT <= number <= COUNT_LIMIT:
+                beyond.append(route)
+            elif len(positions) == 1:  # most of them: the same as below
+                outcomes[positions[0]] = (number, seen[positions[0]] is True)
+                continue
+            before = number - _within(step.total, CALL_LIMIT)
+            for at in positions:
+                count = before + _within(sums[at], CALL_LIMIT)
+                outcomes[at] = (_within(count, COUNT_LIMIT), seen[at] is True)
         if beyond:
             await self._set_back(beyond)
         if refused:
             await self._servers.ask(
                 "set",
-                [routes[adds[at].key] for at in refused],
+                counter_keys(self._counters, [adds[at].key for at in refused]),
                 [b"md %b\r\n" % self._token(adds[at]) for at in refused],
             )
         return outcomes
 
     async def read(self, keys: Sequence[CounterKey]) -> list[int]:
-        routes = [counter_key(self._counters, key) for key in keys]
+        routes = counter_keys(self._counters, keys)
         replies = await self._servers.ask(
             "get", routes, [b"mg %b v\r\n" % route for route in routes]
         )
@@ -120,7 +119,6 @@ class MemcachedBestEffortCounters:
     async def _seen(
         self,
         adds: Sequence[BestEffortAdd],
-        routes: dict[CounterKey, bytes],
         dedupe_ttl_ms: int,
         outcomes: list[BestEffortOutcome],
     ) -> list[bool | None]:
@@ -131,7 +129,7 @@ class MemcachedBestEffortCounters:
             return seen
         # Memcached's clock ticks once a second: one second more, so that it is not too short.
         ttl_s = -(-dedupe_ttl_ms // 1_000) + 1
-        token_routes = [routes[adds[at].key] for at in positions]
+        token_routes = counter_keys(self._counters, [adds[at].key for at in positions])
         replies = await self._servers.ask(
             "add",
             token_routes,
@@ -144,28 +142,6 @@ class MemcachedBestEffortCounters:
                 seen[at] = None
                 outcomes[at] = self._away(route, reply)
         return seen
-
-    def _steps(
-        self,
-        adds: Sequence[BestEffortAdd],
-        routes: dict[CounterKey, bytes],
-        seen: Sequence[bool | None],
-    ) -> list[_Step]:
-        steps: list[_Step] = []
-        last: dict[CounterKey, _Step] = {}
-        for position, ((key, delta, _), duplicate) in enumerate(zip(adds, seen, strict=True)):
-            if duplicate is None:
-                continue
-            clears = delta is None and not duplicate
-            step = last.get(key)
-            if step is None or step.clears or clears:
-                step = last[key] = _Step(route=routes[key], clears=clears)
-                steps.append(step)
-            if delta is not None and not duplicate:
-                step.total += delta
-                step.changes = True
-            step.parts.append((position, step.total, duplicate))
-        return steps
 
     async def _set_back(self, routes: Sequence[bytes]) -> None:
         """To the limit, unless somebody else changed it meanwhile: he then sees it too."""
@@ -193,6 +169,8 @@ class MemcachedBestEffortCounters:
         """The count that an answer tells; `stored` is what a write without a number wrote."""
         if reply is not None:
             line, data = reply
+            if line == _NUMBER and data.isdigit():
+                return int(data) - _BIAS
             if line == b"HD" and stored is not None:
                 return stored
             if line == b"EN":
@@ -214,6 +192,39 @@ class MemcachedBestEffortCounters:
             f"memcached server {name} refused: {reply[0].decode(errors='replace')}",
             retry_after_ms=1_000,
         )
+
+
+def _steps(
+    adds: Sequence[BestEffortAdd], seen: Sequence[bool | None]
+) -> tuple[list[_Step], list[int]]:
+    """The commands in order, and by position in the call what its step adds up to there."""
+    steps: list[_Step] = []
+    sums = [0] * len(adds)
+    last: dict[CounterKey, _Step] = {}
+    for position, (key, delta, _) in enumerate(adds):
+        duplicate = seen[position]
+        if duplicate is None:
+            continue
+        clears = delta is None and not duplicate
+        step = last.get(key)
+        # What follows a clear is a command of its own, and so is the clear.
+        if step is None or step.clears or clears:
+            step = last[key] = _Step(key, clears)
+            steps.append(step)
+        if delta is not None and not duplicate:
+            step.total += delta
+            step.changes = True
+        sums[position] = step.total
+        step.positions.append(position)
+    return steps, sums
+
+
+@lru_cache(maxsize=1_024)
+def _change(total: int) -> bytes:
+    """What follows the key in a command: most adds are of a few sizes."""
+    delta = _within(total, CALL_LIMIT)
+    direction = b"D" if delta < 0 else b"I"
+    return b" N0 J%d D%d M%b v\r\n" % (_BIAS + delta, abs(delta), direction)
 
 
 def _within(number: int, limit: int) -> int:

@@ -26,7 +26,7 @@ from counter.clock import NS_PER_MS, Clock, SystemClock
 from counter.keys import namespace_prefix
 from counter.rollups import CachedCount
 from counter.storage.memcached.connection import MISS
-from counter.storage.memcached.keys import counter_key
+from counter.storage.memcached.keys import counter_keys
 from counter.storage.memcached.servers import MemcachedServers
 from counter.storage.ports import CounterKey
 
@@ -47,14 +47,20 @@ class MemcachedCountCache:
         self._clock = clock or SystemClock()
 
     async def get(self, keys: Sequence[CounterKey]) -> list[CachedCount | None]:
-        routes = [counter_key(self._start, key) for key in keys]
+        routes = counter_keys(self._start, keys)
         replies = await self._servers.ask(
             "get", routes, [b"mg %b v\r\n" % route for route in routes]
         )
         now_ms = self._clock.now_ns() // NS_PER_MS
         found: list[CachedCount | None] = []
-        for key, reply in zip(keys, replies, strict=True):
-            entry = None if reply is None or reply is MISS else decoded(key, reply[1])
+        last_id, prefix = -1, b""
+        for (namespace_id, counter), reply in zip(keys, replies, strict=True):
+            if reply is None or reply is MISS:
+                found.append(None)
+                continue
+            if namespace_id != last_id:  # those of one namespace come together
+                last_id, prefix = namespace_id, namespace_prefix(namespace_id)
+            entry = _decoded(prefix, counter, reply[1])
             found.append(entry[0] if entry is not None and entry[1] > now_ms else None)
         return found
 
@@ -66,7 +72,7 @@ class MemcachedCountCache:
                 newest[key] = count
         ends_ms = self._clock.now_ns() // NS_PER_MS + ttl_ms
         ttl_s = max(_TTL_S_MIN, -(-ttl_ms // 1_000))
-        routes = [counter_key(self._start, key) for key in newest]
+        routes = counter_keys(self._start, newest)
         values = [encoded(key, count, ends_ms) for key, count in newest.items()]
         replies = await self._servers.ask(
             "add",
@@ -114,13 +120,19 @@ def encoded(key: CounterKey, count: CachedCount, ends_ms: int) -> bytes:
     if not -(2**63) <= count.count < 2**63:
         number = count.count.to_bytes(count.count.bit_length() // 8 + 1, "big", signed=True)
     body = _encode((number, count.complete_through_ns, count.epoch, count.cleared_at_ns, ends_ms))
-    return _VERSION + _checksum(key, body) + body
+    namespace_id, counter = key
+    return _head(namespace_prefix(namespace_id), counter, body) + body
 
 
 def decoded(key: CounterKey, value: bytes) -> tuple[CachedCount, int] | None:
     """The count and when it ends; None if it is not what we would have written for this key."""
+    namespace_id, counter = key
+    return _decoded(namespace_prefix(namespace_id), counter, value)
+
+
+def _decoded(prefix: bytes, counter: str, value: bytes) -> tuple[CachedCount, int] | None:
     body = value[_HEAD_BYTES:]
-    if value[:1] != _VERSION or value[1:_HEAD_BYTES] != _checksum(key, body):
+    if not value.startswith(_head(prefix, counter, body)):
         return None
     try:
         number, complete_through_ns, epoch, cleared_at_ns, ends_ms = _decode(body)
@@ -131,6 +143,6 @@ def decoded(key: CounterKey, value: bytes) -> tuple[CachedCount, int] | None:
     return CachedCount(number, complete_through_ns, epoch, cleared_at_ns), ends_ms
 
 
-def _checksum(key: CounterKey, body: bytes) -> bytes:
-    namespace_id, counter = key
-    return xxh3_64_digest(body + namespace_prefix(namespace_id) + counter.encode())
+def _head(prefix: bytes, counter: str, body: bytes) -> bytes:
+    """The version and the checksum; `prefix` is that of the counter's namespace."""
+    return _VERSION + xxh3_64_digest(body + prefix + counter.encode())

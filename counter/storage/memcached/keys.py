@@ -13,6 +13,7 @@ have a collision with a probability of 10^-15.
 The prefix keeps fleets apart that share servers: namespace ids start at 1 in each of them.
 """
 
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from counter.storage.ports import CounterKey
@@ -29,12 +30,28 @@ def key_prefix(text: str) -> str:
     return _hash(text.encode())
 
 
-def counter_key(start: str, key: CounterKey) -> bytes:
+def counter_keys(start: str, keys: Iterable[CounterKey]) -> list[bytes]:
     """`start` is the prefix and the kind: "tally:c:"."""
-    namespace_id, counter = key
-    if len(counter) <= _PLAIN_NAME_BYTES_MAX and _is_plain(counter):
-        return f"{start}{namespace_id}:{counter}".encode()
-    return f"{start}{namespace_id}#{_hash(counter.encode())}".encode()
+    made = []
+    last_id, start_of_id = -1, ""
+    for namespace_id, counter in keys:
+        if namespace_id != last_id:  # those of one namespace come together
+            last_id, start_of_id = namespace_id, f"{start}{namespace_id}:"
+        # _is_plain, spelled out: this runs for each counter of each batch.
+        if (
+            len(counter) <= _PLAIN_NAME_BYTES_MAX
+            and counter.isascii()
+            and counter.isprintable()
+            and " " not in counter
+        ):
+            made.append((start_of_id + counter).encode())
+        else:
+            made.append(f"{start}{namespace_id}#{_hash(counter.encode())}".encode())
+    return made
+
+
+def counter_key(start: str, key: CounterKey) -> bytes:
+    return counter_keys(start, (key,))[0]
 
 
 def token_key(start: str, key: CounterKey, dedupe_key: str) -> bytes:

@@ -162,11 +162,9 @@ class MemcachedServers:
         start: int,
         answers: list[Reply | None],
     ) -> None:
-        by_server: dict[Server, list[int]] = {}
-        for at in range(start, min(start + _COMMANDS_AT_ONCE, len(commands))):
-            by_server.setdefault(self.server_of(routes[at]), []).append(at)
+        end = min(start + _COMMANDS_AT_ONCE, len(commands))
         writes = []
-        for server, positions in by_server.items():
+        for server, positions in self._by_server(routes, start, end):
             connection = server.connection()
             if connection is None:
                 self._errors["unavailable"].add()
@@ -182,6 +180,18 @@ class MemcachedServers:
                 continue
             for at, reply in zip(part, replies, strict=True):
                 answers[at] = reply
+
+    def _by_server(
+        self, routes: Sequence[bytes], start: int, end: int
+    ) -> list[tuple[Server, Sequence[int]]]:
+        """The positions from start to end, by the server of their routes."""
+        if len(self._servers) == 1:
+            return [(self._servers[0], range(start, end))]
+        slots, digest = self._slots, xxh3_64_intdigest
+        by_server: dict[Server, list[int]] = {server: [] for server in self._servers}
+        for at in range(start, end):
+            by_server[slots[digest(routes[at]) % _SLOTS]].append(at)
+        return [each for each in by_server.items() if each[1]]
 
 
 async def _look_up(server: Server) -> None:

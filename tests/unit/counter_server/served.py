@@ -1,5 +1,6 @@
 """The service as a caller sees it, without a network: requests in, responses or statuses out."""
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from counter.clock import NS_PER_S
 from counter.namespaces import Definition, Snapshot, next_snapshot
 from counter.namespaces import Strategy as StrategyName
 from counter_server.adjustments import Adjustments
+from counter_server.batches import Batches
 from counter_server.comparison import Comparison
 from counter_server.count_at import CountsAt
 from counter_server.count_history import CountHistories
@@ -21,6 +23,7 @@ from counter_server.ranking import Rankings
 from counter_server.registry import Registry
 from counter_server.service import CounterService, Questions
 from counter_server.strategies import Accurate, BestEffort, RollingWindow
+from counter_server.streams import STREAM_AGE_S, UNREAD_S_MAX, Streams
 from tests.unit.counter_server.parts import Parts
 
 
@@ -72,6 +75,7 @@ class Served:
     service: CounterService
     registry: Registry
     limits: Limits
+    stopping: asyncio.Event  # ends the streams
 
     async def call(self, rpc: str, request: Any) -> Any:
         return await getattr(self.service, rpc)(request, Context())
@@ -105,7 +109,13 @@ def stamp(time_ns: int) -> Timestamp:
     return Timestamp(seconds=seconds, nanos=nanos)
 
 
-def serve(parts: Parts, limits: Limits) -> Served:
+def serve(
+    parts: Parts,
+    limits: Limits,
+    *,
+    age_s: float = STREAM_AGE_S,
+    unread_s_max: float = UNREAD_S_MAX,
+) -> Served:
     """All parts of the service over those of a server; its namespaces come with `switch`."""
     path, stores = parts.path(), parts.stores
     registry = Registry(
@@ -129,7 +139,15 @@ def serve(parts: Parts, limits: Limits) -> Served:
             stores.ledger, stores.rollup_store, stores.history_store, parts.layout, parts.clock
         ),
     )
+    batches, stopping = Batches(registry, parts.admission, limits), asyncio.Event()
+    streams = Streams(batches, stopping=stopping, age_s=age_s, unread_s_max=unread_s_max)
     service = CounterService(
-        registry, parts.admission, questions, Adjustments(parts.admission), limits
+        registry,
+        parts.admission,
+        questions,
+        Adjustments(parts.admission),
+        limits,
+        batches,
+        streams,
     )
-    return Served(parts, service, registry, limits)
+    return Served(parts, service, registry, limits, stopping)
