@@ -20,6 +20,24 @@ T = TypeVar("T")
 ITEMS_PER_CALL_MAX = 10_000  # the platform's limit
 ITEMS_PER_CALL = 1_000
 CALLS_IN_FLIGHT_MAX = 4
+BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
+
+
+class BatchSizes:
+    """How many items a batch may have, as far as it is known, by namespace.
+
+    A namespace may allow less than the platform, and says so only by refusing. Then the batch is
+    halved and sent again, and later ones are not larger.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+
+    def of(self, namespace: str) -> int:
+        return self._sizes.get(namespace, ITEMS_PER_CALL_MAX)
+
+    def refused(self, namespace: str, size: int) -> None:
+        self._sizes[namespace] = min(self.of(namespace), max(1, size // 2))
 
 
 def pieces(count: int, size: int) -> list[range]:
@@ -53,9 +71,15 @@ class AddBatch:
     """The adds of one `batch_add`."""
 
     def __init__(
-        self, connection: Connection, namespace: str, adds: Sequence[Add], deadline: Deadline
+        self,
+        connection: Connection,
+        sizes: BatchSizes,
+        namespace: str,
+        adds: Sequence[Add],
+        deadline: Deadline,
     ) -> None:
         self._connection = connection
+        self._sizes = sizes
         self._namespace = check_name(namespace, "namespace")
         self._adds = adds
         self._deadline = deadline
@@ -75,7 +99,7 @@ class AddBatch:
                 outcomes[position] = _outcome(write, error=error)
         while pending:
             delay_s = await self._round(pending, items, outcomes)
-            if pending:
+            if pending and delay_s > 0:
                 await self._connection.pause(delay_s)
         return [outcomes[position] for position in positions]
 
@@ -85,7 +109,25 @@ class AddBatch:
         items: dict[int, pb.AddCountItem],
         outcomes: dict[int, AddOutcome],
     ) -> float:
-        """Sends what is pending once, moves what is settled to `outcomes`; how long to wait."""
+        """Sends what is pending, moves what is settled to `outcomes`; how long to wait."""
+        delay_s = 0.0
+        size = self._sizes.of(self._namespace)
+        positions = list(pending)
+        for start in range(0, len(positions), size):
+            part = {position: pending[position] for position in positions[start : start + size]}
+            delay_s = max(delay_s, await self._call(part, items, outcomes))
+            for position in positions[start : start + size]:
+                if position not in part:
+                    del pending[position]
+        return delay_s
+
+    async def _call(
+        self,
+        pending: dict[int, Write],
+        items: dict[int, pb.AddCountItem],
+        outcomes: dict[int, AddOutcome],
+    ) -> float:
+        """One call with what is pending."""
         remaining_s = self._deadline.remaining_s()
         if remaining_s <= 0 or self._connection.closed:
             for position, write in pending.items():
@@ -101,22 +143,24 @@ class AddBatch:
             request,
             timeout_s=attempt_timeout_s(remaining_s),
         )
+        too_large = isinstance(response, Failure) and response.reason == BATCH_TOO_LARGE
+        if too_large and len(pending) > 1:
+            self._sizes.refused(self._namespace, len(pending))
+            return 0.0
         remaining_s = self._deadline.remaining_s()
         delay_s = 0.0
         answers = _answers(response, len(pending))
         for (position, write), answer in zip(list(pending.items()), answers, strict=True):
-            if not isinstance(answer, Failure):
-                write.succeeded()
-                outcomes[position] = _outcome(write, duplicate=answer.duplicate)
-                del pending[position]
-                continue
-            verdict = write.failed(answer, sent_at_ns=sent_at_ns, remaining_s=remaining_s)
-            if isinstance(verdict, CounterError):
-                outcomes[position] = _outcome(write, error=verdict)
-                del pending[position]
-            else:
+            verdict = write.answered(answer, sent_at_ns=sent_at_ns, remaining_s=remaining_s)
+            if isinstance(verdict, float):
                 items[position] = _item(self._adds[position], write)
                 delay_s = max(delay_s, verdict)
+                continue
+            del pending[position]
+            if isinstance(verdict, CounterError):
+                outcomes[position] = _outcome(write, error=verdict)
+            else:
+                outcomes[position] = _outcome(write, duplicate=verdict.duplicate)
         return delay_s
 
     def _write(self, add: Add) -> Write:

@@ -1,5 +1,6 @@
 """The asyncio client."""
 
+import asyncio
 import copy
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -12,14 +13,18 @@ import grpc
 from google.protobuf.message import Message
 
 from clients import translate
+from clients.adds import UNSETTLED_MAX_DEFAULT, Adds
 from clients.audit_calls import AuditCalls
-from clients.batch import ITEMS_PER_CALL, AddBatch, in_flight, pieces
-from clients.connection import Connection, Method
+from clients.batch import ITEMS_PER_CALL, AddBatch, BatchSizes, in_flight, pieces
+from clients.connection import Connection, Method, check_timeout
+from clients.entries import Caller, SoonAdd, check_add, check_counter, check_token
 from clients.errors import OutcomeUnknown, Overloaded, TokenFromFuture, Unavailable
 from clients.history_calls import HistoryCalls
 from clients.namespace_calls import NamespaceCalls
+from clients.reads import Reader, Reads
 from clients.retry import delay_before
 from clients.shadow_calls import ShadowCalls
+from clients.soon import OnAddFailed
 from clients.translate import Freshness, check_delta, check_name, token_message
 from clients.values import Add, AddAndGetResult, AddOutcome, AddResult, CountValue, TokenStatus
 from clients.writes import Write, send_write
@@ -39,6 +44,11 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
     the platform's answers. The connection opens at the first call and belongs to the event loop
     that is running then; `SyncCounterClient` has the same methods for threads and scripts.
 
+    Adds and reads that are made at once travel together, so call `add` wherever something happens,
+    from as many tasks as there are. At most `unsettled_max` adds are on their way: further ones
+    wait for room, and `add_soon` refuses them. `on_add_failed` hears of adds made with `add_soon`
+    that failed; without it the log does.
+
         async with CounterClient("127.0.0.1:50051", namespace="video_plays") as client:
             await client.add("title-42")
             value = await client.get("title-42")
@@ -55,6 +65,8 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
         namespace: str,
         timeout_s: float = TIMEOUT_S_DEFAULT,
         credentials: grpc.ChannelCredentials | None = None,
+        unsettled_max: int = UNSETTLED_MAX_DEFAULT,
+        on_add_failed: OnAddFailed | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
@@ -67,6 +79,12 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
         super().__init__(connection, timeout_s)
         self._namespace = check_name(namespace, "namespace")
         self._owns_connection = True
+        self._sizes = BatchSizes()
+        self._adds = Adds(
+            connection, self._sizes, unsettled_max=unsettled_max, on_failed=on_add_failed
+        )
+        self._lane = self._adds.lane(namespace)
+        self._reads = Reads(connection, self._sizes)
 
     def in_namespace(self, name: str) -> Self:
         """A client for another namespace, on the same connection and with the same tokens.
@@ -78,16 +96,25 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
         """
         other = copy.copy(self)
         other._namespace = check_name(name, "namespace")
+        other._lane = self._adds.lane(name)
         other._owns_connection = False
         return other
 
     async def close(self) -> None:
-        """Closes the connection. A write still under way raises OutcomeUnknown to its caller.
+        """Waits for the adds made with `add_soon`, then closes the connection.
 
-        await client.close()  # or use `async with`
+        A write still under way raises OutcomeUnknown to its caller.
+
+            await client.close()  # or use `async with`
         """
-        if self._owns_connection:
+        if not self._owns_connection:
+            return
+        try:
+            await self._adds.flush_and_refuse()
+        finally:
             await self._connection.close()
+            await self._adds.end()
+            await self._reads.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -118,9 +145,45 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
             result = await client.add("title-42", 3)
             await client.add("title-42", 3, token=result.token)  # still 3 in all
         """
-        request = partial(pb.AddCountRequest, delta=check_delta(delta))
-        method = self._connection.counters.AddCount
-        return self._result(*await self._write(method, request, counter, delta, token, timeout_s))
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        waiter = self._adds.add(self._lane, counter, delta, token, timeout_s)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self._adds.abandoned(self._lane)
+            raise
+
+    def add_soon(
+        self,
+        counter: str,
+        delta: int = 1,
+        *,
+        token: Token | None = None,
+        timeout_s: float | None = None,
+    ) -> Token:
+        """As `add`, but does not wait: returns the token at once, and settles in the background.
+
+        It is sent and retried like any add. If it fails, `on_add_failed` or the log says so;
+        `flush` and `close` wait for all of them. Raises Overloaded (CLIENT_FULL) at once if too
+        many adds are on their way. Call it on the client's event loop.
+
+            client.add_soon("title-42")
+        """
+        add = self._soon(counter, delta, token, timeout_s)
+        self._adds.check_room()
+        self._adds.submit_soon(add)
+        return add.token
+
+    async def flush(self, *, timeout_s: float | None = None) -> None:
+        """Waits until all adds made with `add_soon` so far are settled.
+
+        Raises Unavailable (NOT_SETTLED) if that takes longer than `timeout_s`; without it, it takes
+        as long as their own deadlines allow.
+
+            await client.flush()
+        """
+        await self._adds.soon.flush(timeout_s)
 
     async def add_and_get(
         self,
@@ -205,19 +268,9 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
             value = await client.get("title-42")
             later = await client.get("title-42", at_least=value)
         """
-        request = pb.GetCountRequest(
-            namespace=self._namespace,
-            counter_name=check_name(counter),
-            max_staleness=translate.max_staleness_message(max_staleness),
-            at_least=translate.at_least_message(at_least),
-        )
-        response: pb.GetCountResponse = await self._connection.read(
-            self._connection.counters.GetCount,
-            request,
-            what=f"the read of {counter!r} in namespace {self._namespace!r}",
-            deadline=self._deadline(timeout_s),
-        )
-        return translate.count_value(response.value)
+        reader: asyncio.Future[CountValue] = asyncio.get_running_loop().create_future()
+        self._ask(reader, counter, max_staleness, at_least, timeout_s)
+        return await reader
 
     async def batch_add(
         self,
@@ -237,7 +290,8 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
         adds = list(items)
         parts = pieces(len(adds), items_per_call)
         self._connection.check_open()
-        batch = AddBatch(self._connection, self._namespace, adds, self._deadline(timeout_s))
+        deadline = self._deadline(timeout_s)
+        batch = AddBatch(self._connection, self._sizes, self._namespace, adds, deadline)
         answers = await in_flight([partial(batch.send, part) for part in parts])
         return [outcome for part in answers for outcome in part]
 
@@ -344,6 +398,49 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
             await client.add("title-42", token=token)
         """
         return self._connection.tokens.next()
+
+    # What the synchronous client begins with too: its waiters are threads.
+
+    def _submit(
+        self,
+        waiter: Caller,
+        counter: str,
+        delta: int,
+        token: Token | None,
+        timeout_s: float | None,
+    ) -> None:
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        self._adds.submit(self._lane, counter, delta, token, timeout_s, waiter)
+
+    def _soon(
+        self, counter: str, delta: int, token: Token | None, timeout_s: float | None
+    ) -> SoonAdd:
+        return SoonAdd(
+            lane=self._lane,
+            counter=counter,
+            delta=check_add(counter, delta),
+            token=self.new_token() if token is None else check_token(token),
+            own_token=token is None,
+            timeout_s=check_timeout(self._timeout_s if timeout_s is None else timeout_s),
+        )
+
+    def _ask(
+        self,
+        reader: Reader,
+        counter: str,
+        max_staleness: timedelta | None,
+        at_least: Freshness | None,
+        timeout_s: float | None,
+    ) -> None:
+        self._reads.ask(
+            self._namespace,
+            check_counter(counter),
+            translate.max_staleness_message(max_staleness),
+            translate.at_least_message(at_least),
+            self._timeout_s if timeout_s is None else timeout_s,
+            reader,
+        )
 
     async def _write(
         self,

@@ -44,13 +44,17 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
 Method = Callable[..., Any]
 
 
+def check_timeout(timeout_s: float) -> float:
+    if not timeout_s > 0:
+        raise ValueError(f"timeout_s must be above 0, not {timeout_s!r}")
+    return timeout_s
+
+
 class Deadline:
     """When a logical call ends, with all its attempts and waits. Needs a running event loop."""
 
     def __init__(self, timeout_s: float) -> None:
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s must be above 0, not {timeout_s!r}")
-        self.timeout_s = timeout_s
+        self.timeout_s = check_timeout(timeout_s)
         self._now_s = asyncio.get_running_loop().time
         self._end_s = self._now_s() + timeout_s
 

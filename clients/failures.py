@@ -57,6 +57,15 @@ _BY_CODE: dict[grpc.StatusCode, tuple[type[errors.CounterError], str]] = {
     grpc.StatusCode.ABORTED: (errors.Unavailable, "NO_ANSWER"),
     grpc.StatusCode.CANCELLED: (errors.Unavailable, "NO_ANSWER"),
 }
+# An outcome of a batch names no field, but each of its reasons is about one.
+_FIELDS: dict[str, str] = {
+    "NAME_EMPTY": "counter_name",
+    "NAME_TOO_LONG": "counter_name",
+    "NAME_NOT_ALLOWED": "counter_name",
+    "DELTA_ZERO": "delta",
+    "DELTA_TOO_LARGE": "delta",
+    "TOKEN_MALFORMED": "idempotency_token",
+}
 # Where no Tally server gave the reason, this is what a broken connection can look like.
 _BROKEN = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
@@ -108,6 +117,7 @@ def failure_of_outcome(outcome: pb.AddCountOutcome) -> Failure | None:
         code=_CODES.get(outcome.code, grpc.StatusCode.UNKNOWN),
         message=outcome.message,
         reason=outcome.reason,
+        field=_FIELDS.get(outcome.reason, ""),
         server_time_ns=(
             ns_of_timestamp(outcome.server_time) if outcome.HasField("server_time") else None
         ),

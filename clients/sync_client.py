@@ -12,11 +12,13 @@ from typing import Self
 
 import grpc
 
+from clients.adds import UNSETTLED_MAX_DEFAULT
 from clients.batch import ITEMS_PER_CALL
 from clients.client import TIMEOUT_S_DEFAULT, CounterClient
 from clients.history_calls import PAGE_SIZE_DEFAULT, TOP_LIMIT_DEFAULT
 from clients.history_values import CountAt, CounterEntry, CounterPage, CountHistory, TopCounters
 from clients.loop_thread import LoopThread
+from clients.soon import OnAddFailed
 from clients.sync_namespace_calls import SyncNamespaceCalls
 from clients.sync_platform_calls import SyncPlatformCalls
 from clients.sync_shadow_calls import SyncShadowCalls
@@ -45,6 +47,8 @@ class SyncCounterClient(SyncPlatformCalls, SyncNamespaceCalls, SyncShadowCalls):
         namespace: str,
         timeout_s: float = TIMEOUT_S_DEFAULT,
         credentials: grpc.ChannelCredentials | None = None,
+        unsettled_max: int = UNSETTLED_MAX_DEFAULT,
+        on_add_failed: OnAddFailed | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
@@ -53,10 +57,12 @@ class SyncCounterClient(SyncPlatformCalls, SyncNamespaceCalls, SyncShadowCalls):
             namespace=namespace,
             timeout_s=timeout_s,
             credentials=credentials,
+            unsettled_max=unsettled_max,
+            on_add_failed=on_add_failed,
             clock=clock,
             random=random,
         )
-        self._thread = LoopThread()
+        self._thread = LoopThread(before_exit=self._client.flush)
         self._owns_thread = True
 
     def in_namespace(self, name: str) -> Self:
@@ -70,9 +76,11 @@ class SyncCounterClient(SyncPlatformCalls, SyncNamespaceCalls, SyncShadowCalls):
         return other
 
     def close(self) -> None:
-        """Closes the connection. Writes under way in other threads raise OutcomeUnknown there.
+        """Waits for the adds made with `add_soon`, then closes the connection.
 
-        client.close()  # or use `with`
+        Writes under way in other threads raise OutcomeUnknown there.
+
+            client.close()  # or use `with`
         """
         if self._owns_thread:
             self._thread.close(self._client.close())
@@ -100,7 +108,35 @@ class SyncCounterClient(SyncPlatformCalls, SyncNamespaceCalls, SyncShadowCalls):
 
         client.add("title-42", 3)
         """
-        return self._thread.run(self._client.add(counter, delta, token=token, timeout_s=timeout_s))
+        return self._thread.ask(
+            lambda waiter: self._client._submit(waiter, counter, delta, token, timeout_s),
+            abandoned=lambda: self._client._adds.abandoned(self._client._lane),
+        )
+
+    def add_soon(
+        self,
+        counter: str,
+        delta: int = 1,
+        *,
+        token: Token | None = None,
+        timeout_s: float | None = None,
+    ) -> Token:
+        """As `add`, but does not wait; see `CounterClient.add_soon`.
+
+        What is left when the program ends is settled then, within its deadlines.
+
+            client.add_soon("title-42")
+        """
+        add, adds = self._client._soon(counter, delta, token, timeout_s), self._client._adds
+        self._thread.hand_over(lambda: adds.submit_soon(add), if_room=adds.check_room)
+        return add.token
+
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Waits until all adds made with `add_soon` so far are settled; see `CounterClient.flush`.
+
+        client.flush()
+        """
+        self._thread.run(self._client.flush(timeout_s=timeout_s))
 
     def add_and_get(
         self,
@@ -159,10 +195,8 @@ class SyncCounterClient(SyncPlatformCalls, SyncNamespaceCalls, SyncShadowCalls):
 
         value = client.get("title-42")
         """
-        return self._thread.run(
-            self._client.get(
-                counter, max_staleness=max_staleness, at_least=at_least, timeout_s=timeout_s
-            )
+        return self._thread.ask(
+            lambda reader: self._client._ask(reader, counter, max_staleness, at_least, timeout_s)
         )
 
     def batch_add(

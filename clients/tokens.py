@@ -6,41 +6,51 @@ to keep "add, then clear" in order, so it stops at the last token that may have 
 after that one were refused or belong to calls still under way, which have no order among them.
 """
 
+import secrets
 import threading
 
 from counter.clock import Clock
-from counter.tokens import Token, TokenFactory
+from counter.tokens import Token
 
 
 class ClientTokens:
-    """Safe to use from several threads: the synchronous client makes tokens in its callers'."""
+    """Makes tokens whose generation times strictly increase, whatever the clock does in between.
+
+    The string is a random prefix per client and a number, so no two clients agree on one.
+    Safe to use from several threads: the synchronous client makes tokens in its callers'.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._lock = threading.Lock()
-        self._clock = clock
-        self._factory = TokenFactory(clock)
+        self.now_ns = clock.now_ns  # the local clock, as it is
+        self._prefix = secrets.token_hex(6)
+        self._number = 0
         self._last_ns = 0
         self._used_ns = 0
-
-    @property
-    def offset_ns(self) -> int:
-        """What is added to the local clock."""
-        return self._factory.offset_ns
-
-    def now_ns(self) -> int:
-        """The local clock, as it is."""
-        return self._clock.now_ns()
+        self.offset_ns = 0  # what is added to the local clock
 
     def next(self) -> Token:
+        text, time_ns = self.next_parts()
+        return Token(text, time_ns)
+
+    def next_parts(self) -> tuple[str, int]:
+        """A token's string and time."""
         with self._lock:
-            made = self._factory.next()
-            self._last_ns = max(made.generation_time_ns, self._last_ns + 1)
-            return Token(token=made.token, generation_time_ns=self._last_ns)
+            number = self._number = self._number + 1
+            time_ns = self.now_ns() + self.offset_ns
+            if time_ns <= self._last_ns:
+                time_ns = self._last_ns + 1
+            self._last_ns = time_ns
+        return f"{self._prefix}{number:x}", time_ns
 
     def used(self, token: Token) -> None:
         """The token may have been applied: no later one gets an earlier time."""
+        self.used_through(token.generation_time_ns)
+
+    def used_through(self, time_ns: int) -> None:
+        """As `used`, for tokens up to this time."""
         with self._lock:
-            self._used_ns = max(self._used_ns, token.generation_time_ns)
+            self._used_ns = max(self._used_ns, time_ns)
 
     def correct(self, server_time_ns: int, *, sent_at_ns: int, received_at_ns: int) -> None:
         """Takes over the platform's time, which was read between the two local times.
@@ -50,9 +60,6 @@ class ClientTokens:
         with self._lock:
             lowest_ns = server_time_ns - received_at_ns
             highest_ns = server_time_ns - sent_at_ns
-            offset_ns = min(max(self._factory.offset_ns, lowest_ns), highest_ns)
-            if self._last_ns > self._clock.now_ns() + offset_ns:
-                # A factory never goes back, so a new one takes its place.
-                self._factory = TokenFactory(self._clock)
+            self.offset_ns = min(max(self.offset_ns, lowest_ns), highest_ns)
+            if self._last_ns > self.now_ns() + self.offset_ns:
                 self._last_ns = self._used_ns
-            self._factory.offset_ns = offset_ns

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from clients.errors import CounterError
 from clients.times import datetime_of
@@ -78,8 +79,7 @@ class CountValue:
         return datetime_of(self.window_start_ns)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AddResult:
+class AddResult(NamedTuple):  # made for every add, and five times cheaper than a frozen dataclass
     """An add or a clear that is durable and counts exactly once."""
 
     token: Token

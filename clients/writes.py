@@ -10,7 +10,9 @@ from clients.connection import Connection, Deadline, Method
 from clients.errors import ClientClosed, CounterError, OutcomeUnknown, Overloaded, Unavailable
 from clients.failures import Failure, error_of
 from clients.retry import GiveUp, History, Proof, after_write, attempt_timeout_s, proof_of
+from clients.values import AddResult
 from counter.tokens import Token
+from counter.v1 import counter_service_pb2 as pb
 
 
 class Write:
@@ -24,6 +26,7 @@ class Write:
         counter: str,
         delta: int | None,  # None: a clear
         token: Token | None,  # None: make one
+        own_token: bool = False,  # the client made the given one: it may be replaced
         act: str = "add",  # what it is called in messages, unless it is a clear
     ) -> None:
         self.namespace = namespace
@@ -32,13 +35,22 @@ class Write:
         self.act = act
         self.token = connection.tokens.next() if token is None else token
         self._connection = connection
-        self._history = History(own_token=token is None)
+        self._history = History(own_token=own_token or token is None)
         self._last: Failure | None = None
 
     @property
     def what(self) -> str:
         act = "the clear of" if self.delta is None else f"the {self.act} of {self.delta} to"
         return f"{act} {self.counter!r} in namespace {self.namespace!r}"
+
+    def answered(
+        self, answer: pb.AddCountOutcome | Failure, *, sent_at_ns: int, remaining_s: float
+    ) -> AddResult | CounterError | float:
+        """How an add of a batch ends, or how long to wait before it is sent again."""
+        if isinstance(answer, Failure):
+            return self.failed(answer, sent_at_ns=sent_at_ns, remaining_s=remaining_s)
+        self.succeeded()
+        return AddResult(token=self.token, duplicate=answer.duplicate)
 
     def succeeded(self) -> None:
         if self._history.own_token:

@@ -17,12 +17,26 @@ import pytest
 from grpc_status import rpc_status
 
 from clients import CounterClient, SyncCounterClient
+from counter import errors
 from counter.errors import TallyError
-from counter.rpc.status import code_of, status_of
+from counter.rpc.status import status_of
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
+from tests.streamed_adds import adds_of, outcome_of
 
 Step = Callable[["Platform", Any, Any, Callable[[], Any]], Awaitable[Any]]
+
+
+class Refused(Exception):
+    def __init__(self, error: TallyError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Broken(Exception):
+    def __init__(self, code: grpc.StatusCode) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 async def refuse_with(error: TallyError, context: Any) -> None:
@@ -34,9 +48,14 @@ class Platform(pb_grpc.CounterServiceServicer):
 
     def __init__(self) -> None:
         self.applied: dict[tuple[str, str, int], int] = {}
-        self.requests: list[Any] = []
+        self.requests: list[Any] = []  # an add on a stream is a request like any other
+        self.streams = 0
+        self.streams_ended = 0
+        self.batches: list[pb.StreamAddCountRequest] = []
+        self.batch_items_max = 10_000
+        self._stream_end = asyncio.Event()
         self.script: deque[Step] = deque()
-        self.refusals: dict[str, deque[TallyError]] = {}  # by counter, for items of batches
+        self.refusals: dict[str, list[TallyError]] = {}  # by counter, for items of batches
         self.status = pb.TOKEN_STATUS_APPLIED
         self.answers: dict[str, Any] = {}  # by method, for reads that compute nothing here
         self._arrival = asyncio.Condition()
@@ -44,18 +63,18 @@ class Platform(pb_grpc.CounterServiceServicer):
     # What the script can be made of.
 
     def refuse(self, error: TallyError) -> None:
-        async def step(_: Platform, __: Any, context: Any, ___: Callable[[], Any]) -> None:
-            await refuse_with(error, context)
+        async def step(_: Platform, __: Any, ___: Any, ____: Callable[[], Any]) -> None:
+            raise Refused(error)
 
         self.script.append(step)
 
     def break_with(self, code: grpc.StatusCode, *, after_applying: bool = False) -> None:
         """No rich details, as from a broken connection or a proxy."""
 
-        async def step(_: Platform, __: Any, context: Any, answer: Callable[[], Any]) -> None:
+        async def step(_: Platform, __: Any, ___: Any, answer: Callable[[], Any]) -> None:
             if after_applying:
                 answer()
-            await context.abort(code, "broken")
+            raise Broken(code)
 
         self.script.append(step)
 
@@ -66,6 +85,25 @@ class Platform(pb_grpc.CounterServiceServicer):
             await asyncio.Event().wait()
 
         self.script.append(step)
+
+    def hold(self, until: asyncio.Event) -> None:
+        """Applies and answers, but not before the event is set."""
+
+        async def step(_: Platform, __: Any, ___: Any, answer: Callable[[], Any]) -> Any:
+            await until.wait()
+            return answer()
+
+        self.script.append(step)
+
+    @staticmethod
+    def refuse_with(error: TallyError) -> None:
+        """For steps that a test writes itself."""
+        raise Refused(error)
+
+    def end_streams(self) -> None:
+        """With OK, as a server does with old ones."""
+        self._stream_end.set()
+        self._stream_end = asyncio.Event()
 
     # What it saw and counted.
 
@@ -120,6 +158,7 @@ class Platform(pb_grpc.CounterServiceServicer):
 
     async def BatchGetCount(self, request: pb.BatchGetCountRequest, context: Any) -> Any:
         def answer() -> pb.BatchGetCountResponse:
+            self._check_size(len(request.counter_name), "counter_name")
             values = [pb.CountValue(count=self.count(name)) for name in request.counter_name]
             return pb.BatchGetCountResponse(values=values)
 
@@ -165,13 +204,73 @@ class Platform(pb_grpc.CounterServiceServicer):
 
         return await self._answer(request, context, answer)
 
+    async def StreamAddCount(self, requests: Any, context: Any) -> None:
+        """Batch after batch, each answered on its own; a step that breaks one breaks the stream."""
+        self.streams += 1
+        code: grpc.StatusCode | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reading = tasks.create_task(self._read_stream(requests, context, tasks))
+                ending = tasks.create_task(self._stream_end.wait())
+                ending.add_done_callback(lambda _: reading.cancel())
+                reading.add_done_callback(lambda _: ending.cancel())
+        except* Broken as broken:
+            (each,) = broken.exceptions
+            assert isinstance(each, Broken)
+            code = each.code
+        self.streams_ended += 1
+        if code is not None:
+            await context.abort(code, "broken")
+
+    async def _read_stream(self, requests: Any, context: Any, tasks: asyncio.TaskGroup) -> None:
+        writing = asyncio.Lock()
+        async for batch in requests:
+            self.batches.append(batch)
+            tasks.create_task(self._answer_batch(batch, context, writing))
+
+    async def _answer_batch(
+        self, batch: pb.StreamAddCountRequest, context: Any, writing: asyncio.Lock
+    ) -> None:
+        adds = adds_of(batch)
+        response = pb.StreamAddCountResponse(sequence_number=batch.sequence_number)
+
+        def answer() -> pb.StreamAddCountResponse:
+            self._check_size(len(adds), "columns")
+            outcomes = [self._outcome(add) for add in adds]
+            if any(each.ByteSize() for each in outcomes):
+                response.outcomes.extend(outcomes)
+            else:
+                response.all_added = True
+            return response
+
+        try:
+            response = await self._step(adds, batch, context, answer)
+        except Refused as refused:
+            response.outcomes.extend([outcome_of(refused.error)] * len(adds))
+        async with writing:
+            await context.write(response)
+
     async def _answer(self, request: Any, context: Any, answer: Callable[[], Any]) -> Any:
+        try:
+            return await self._step([request], request, context, answer)
+        except Refused as refused:
+            await refuse_with(refused.error, context)
+        except Broken as broken:
+            await context.abort(broken.code, "broken")
+
+    async def _step(
+        self, seen: list[Any], request: Any, context: Any, answer: Callable[[], Any]
+    ) -> Any:
         async with self._arrival:
-            self.requests.append(request)
+            self.requests.extend(seen)
             self._arrival.notify_all()
         if self.script:
             return await self.script.popleft()(self, request, context, answer)
         return answer()
+
+    def _check_size(self, size: int, field: str) -> None:
+        if size > self.batch_items_max:
+            raise Refused(errors.InvalidRequest("BATCH_TOO_LARGE", field, f"{size} are too many"))
 
     def _add(self, request: Any) -> pb.AddCountResponse:
         token = request.idempotency_token
@@ -180,19 +279,11 @@ class Platform(pb_grpc.CounterServiceServicer):
         self.applied.setdefault(key, request.delta)
         return pb.AddCountResponse(idempotency_token=token, duplicate=duplicate)
 
-    def _outcome(self, item: pb.AddCountItem) -> pb.AddCountOutcome:
+    def _outcome(self, item: pb.AddCountItem | pb.AddCountRequest) -> pb.AddCountOutcome:
         refusals = self.refusals.get(item.counter_name)
         if not refusals:
             return pb.AddCountOutcome(duplicate=self._add(item).duplicate)
-        error = refusals.popleft()
-        outcome = pb.AddCountOutcome(
-            code=code_of(error), reason=error.reason, message=error.message
-        )
-        if error.server_time_ns is not None:
-            outcome.server_time.FromNanoseconds(error.server_time_ns)
-        if error.retry_after_ms is not None:
-            outcome.retry_delay.FromMilliseconds(error.retry_after_ms)
-        return outcome
+        return outcome_of(refusals.pop(0))
 
 
 class NoJitter(Random):

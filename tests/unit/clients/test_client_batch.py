@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import deque
 from typing import Any
 
 import grpc
@@ -57,8 +56,8 @@ async def test_a_lost_reply_counts_every_item_once(client: Any, platform: Any) -
 
 
 async def test_only_what_is_not_settled_is_sent_again(client: Any, platform: Any) -> None:
-    platform.refusals["b"] = deque([errors.Overloaded("busy", retry_after_ms=10)])
-    platform.refusals["c"] = deque([errors.StoreUnavailable("store down")] * 2)
+    platform.refusals["b"] = [errors.Overloaded("busy", retry_after_ms=10)]
+    platform.refusals["c"] = [errors.StoreUnavailable("store down")] * 2
     outcomes = await client("batch_add", [Add("a"), Add("b"), Add("c")])
     assert [outcome.error for outcome in outcomes] == [None] * 3
     sent = [[item.counter_name for item in request.items] for request in platform.requests]
@@ -71,7 +70,7 @@ async def test_only_what_is_not_settled_is_sent_again(client: Any, platform: Any
 
 async def test_a_bad_item_does_not_fail_the_others(client: Any, platform: Any) -> None:
     zero = errors.InvalidRequest("DELTA_ZERO", "delta", "the delta is 0")
-    platform.refusals["zero"] = deque([zero])
+    platform.refusals["zero"] = [zero]
     adds = [Add("a"), Add("zero", 0), Add("huge", 2**70), Add("bad \ud800"), Add("b")]
     outcomes = await client("batch_add", adds)
     reasons = [outcome.error and outcome.error.reason for outcome in outcomes]
@@ -89,7 +88,7 @@ async def test_expired_items_get_new_tokens_unless_they_are_the_callers(
     calls = connect(clock=clock)
     mine = Token(token="mine", generation_time_ns=clock.now_ns())
     late = errors.TokenExpired("too late", server_time_ns=server_time_ns)
-    platform.refusals = {"a": deque([late]), "b": deque([late])}
+    platform.refusals = {"a": [late], "b": [late]}
     ours, callers = await calls("batch_add", [Add("a"), Add("b", token=mine)])
     assert ours.error is None
     assert ours.token.generation_time_ns >= server_time_ns
@@ -101,8 +100,8 @@ async def test_expired_items_get_new_tokens_unless_they_are_the_callers(
 async def test_each_item_ends_with_what_is_known_of_it(client: Any, platform: Any) -> None:
     forever = 60_000
     platform.refusals = {
-        "busy": deque([errors.Overloaded("busy", retry_after_ms=forever)]),
-        "down": deque([errors.StoreUnavailable("store down", retry_after_ms=forever)]),
+        "busy": [errors.Overloaded("busy", retry_after_ms=forever)],
+        "down": [errors.StoreUnavailable("store down", retry_after_ms=forever)],
     }
     ok, busy, down = await client("batch_add", [Add("ok"), Add("busy"), Add("down")])
     assert ok.error is None

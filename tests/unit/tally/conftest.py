@@ -19,13 +19,14 @@ from google.rpc import status_pb2
 from grpc_status import rpc_status
 
 from counter import errors
-from counter.rpc.status import code_of, status_of
+from counter.rpc.status import status_of
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter.v1 import namespace_service_pb2_grpc as namespace_pb_grpc
 from counter.v1 import rollup_service_pb2 as rollup_pb
 from counter.v1 import rollup_service_pb2_grpc as rollup_pb_grpc
 from tally.main import main
+from tests.streamed_adds import adds_of, outcome_of
 from tests.unit.tally.control_plane_script import ControlPlane
 
 
@@ -73,12 +74,14 @@ class Script(pb_grpc.CounterServiceServicer):
 
     def _start(self, request: Any, context: grpc.ServicerContext) -> None:
         self.requests.append(request)
-        if self.failure is not None:
-            self._abort(context, self.failure)
-        if request.namespace != "plays":
-            self._abort(
-                context, errors.NamespaceUnknown(f"there is no namespace {request.namespace!r}")
-            )
+        refused = self._refused(request)
+        if refused is not None:
+            self._abort(context, refused)
+
+    def _refused(self, request: Any) -> errors.TallyError | None:
+        if self.failure is None and request.namespace != "plays":
+            return errors.NamespaceUnknown(f"there is no namespace {request.namespace!r}")
+        return self.failure
 
     def _add(self, counter: str, delta: int, token: pb.IdempotencyToken) -> bool:
         key = (counter, token.token, token.generation_time.ToNanoseconds())
@@ -102,14 +105,6 @@ class Script(pb_grpc.CounterServiceServicer):
             value.rate_per_s = value.count / 300
             value.window_start.FromNanoseconds(time.time_ns() - 300_000_000_000)
         return value
-
-    def AddCount(self, request, context):  # type: ignore[no-untyped-def]
-        self._start(request, context)
-        refused = self.refuse(request.counter_name, request.idempotency_token)
-        if refused is not None:
-            self._abort(context, refused)
-        duplicate = self._add(request.counter_name, request.delta, request.idempotency_token)
-        return pb.AddCountResponse(idempotency_token=request.idempotency_token, duplicate=duplicate)
 
     def AddAndGetCount(self, request, context):  # type: ignore[no-untyped-def]
         self._start(request, context)
@@ -139,13 +134,24 @@ class Script(pb_grpc.CounterServiceServicer):
                 duplicate = self._add(item.counter_name, item.delta, item.idempotency_token)
                 outcomes.append(pb.AddCountOutcome(duplicate=duplicate))
             else:
-                outcome = pb.AddCountOutcome(
-                    code=code_of(refused), reason=refused.reason, message=refused.message
-                )
-                if refused.server_time_ns is not None:
-                    outcome.server_time.FromNanoseconds(refused.server_time_ns)
-                outcomes.append(outcome)
+                outcomes.append(outcome_of(refused))
         return pb.BatchAddCountResponse(outcomes=outcomes)
+
+    def StreamAddCount(self, request_iterator, context):  # type: ignore[no-untyped-def]
+        for batch in request_iterator:
+            adds = adds_of(batch)
+            self.requests.extend(adds)
+            yield pb.StreamAddCountResponse(
+                sequence_number=batch.sequence_number,
+                outcomes=[self._streamed(add) for add in adds],
+            )
+
+    def _streamed(self, add: pb.AddCountRequest) -> pb.AddCountOutcome:
+        refused = self._refused(add) or self.refuse(add.counter_name, add.idempotency_token)
+        if refused is not None:
+            return outcome_of(refused)
+        duplicate = self._add(add.counter_name, add.delta, add.idempotency_token)
+        return pb.AddCountOutcome(duplicate=duplicate)
 
     def BatchGetCount(self, request, context):  # type: ignore[no-untyped-def]
         self._start(request, context)
