@@ -1,55 +1,81 @@
-"""The metrics of one process, served to Prometheus."""
+"""The metrics of one process, gathered, and served to Prometheus."""
 
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-import structlog
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider, ObservableGauge
 from opentelemetry.sdk.metrics import export as points
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from counter import metrics
 from counter.errors import SetupError
+from counter.http_endpoint import Health, HttpEndpoint
 from counter.instruments import Counter, Gauge, Histogram
 from counter.settings import SHARDS_MAX
 
-_PORT_MAX = 65_535
 
-log = structlog.get_logger()
+class ProcessMetrics:
+    """All metrics of this process, in a registry for Prometheus, to the end of its `with`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._provider = MeterProvider(
+            [_Reader(self.registry)],
+            resource=Resource.get_empty(),
+            exemplar_filter=AlwaysOffExemplarFilter(),
+        )
+        _observe_all(self._provider)
+
+    def __enter__(self) -> "ProcessMetrics":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._provider.shutdown()
 
 
 class MetricsEndpoint:
-    """Serves from its creation to the end of its `with`: GET /metrics, on threads of its own.
+    """Serves from its creation to the end of its `with`: GET /metrics and /healthz, on threads of
+    its own.
 
     An address that cannot be had is a SetupError that names the setting.
     """
 
     def __init__(self, listen: str, *, setting: str) -> None:
-        host, port = _host_and_port(listen, setting)
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        reader = _Reader(registry)
+        self._problem: str | None = "starting"
+        self._stack = ExitStack()
+        metrics = self._stack.enter_context(ProcessMetrics())
         try:
-            self._server, self._thread = start_http_server(port, host, registry)
-        except OSError as error:
-            raise SetupError(
-                f"cannot serve metrics on {listen}: {error.strerror or error}. "
-                f"Give another address with {setting}"
-            ) from error
-        self._provider = MeterProvider(
-            [reader], resource=Resource.get_empty(), exemplar_filter=AlwaysOffExemplarFilter()
-        )
-        _observe_all(self._provider)
-        self.port: int = self._server.server_port
-        shown = f"{listen.rpartition(':')[0]}:{self.port}"
-        log.info("serving metrics", action="metrics_served", address=shown)
+            endpoint = HttpEndpoint(
+                listen, setting=setting, registry=metrics.registry, health=self._health
+            )
+        except SetupError:
+            self._stack.close()
+            raise
+        self._stack.enter_context(endpoint)
+        self.port = endpoint.port
+        self.address = endpoint.address
+
+    def tell(self, problem: str | None) -> None:
+        """Why the process does not serve, for /healthz; None: it does."""
+        self._problem = problem
+
+    def _health(self) -> Health:
+        problem = self._problem
+        return Health(problem is None, "serving" if problem is None else f"not serving: {problem}")
 
     def __enter__(self) -> "MetricsEndpoint":
         return self
@@ -60,10 +86,7 @@ class MetricsEndpoint:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-        self._provider.shutdown()
+        self._stack.close()
 
 
 def _observe_all(provider: MeterProvider) -> None:
@@ -135,10 +158,3 @@ def histogram_points(histogram: Histogram) -> points.Metric:
         )
     data = points.Histogram(series, points.AggregationTemporality.CUMULATIVE)
     return points.Metric(histogram.name, histogram.description, histogram.unit, data)
-
-
-def _host_and_port(listen: str, setting: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > _PORT_MAX:
-        raise SetupError(f"{setting} {listen}: write it as HOST:PORT, such as 127.0.0.1:9464")
-    return host.strip("[]"), int(port)

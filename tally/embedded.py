@@ -62,10 +62,11 @@ def serve(settings: ServeSettings) -> int:
 
 async def _serve(settings: ServeSettings, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
+        endpoint: MetricsEndpoint | None = None
         if settings.metrics is not None:
-            stack.enter_context(MetricsEndpoint(settings.metrics, setting="--metrics"))
+            endpoint = stack.enter_context(MetricsEndpoint(settings.metrics, setting="--metrics"))
         embedded = await _Embedded.build(settings, stack)
-        port = await embedded.start(settings.listen, stack)
+        port = await embedded.start(settings.listen, endpoint, stack)
         process.tune_garbage_collection()
         names = embedded.namespace_names()
         print(greeting(settings.listen, port, settings.data, names), flush=True)
@@ -147,14 +148,18 @@ class _Embedded:
         embedded = cls(database, server, worker, control_plane, presence)
         return embedded
 
-    async def start(self, listen: str, stack: AsyncExitStack) -> int:
+    async def start(
+        self, listen: str, endpoint: MetricsEndpoint | None, stack: AsyncExitStack
+    ) -> int:
         """What is started first is stopped last: calls, then commits, then folds, then the file."""
         await self._control_plane.start(self._rpc, stack)
         await self._worker.start(self._rpc, stack)
         await self._server.start(self._rpc, stack)
         port = await self._rpc.start(listen, (COUNTER_SERVICE, NAMESPACE_SERVICE, ROLLUP_SERVICE))
         stack.push_async_callback(self._rpc.stop, process.STOP_GRACE_S)
-        await process.report_health(self._rpc, self._problems, stack)
+        await process.report_health(
+            self._rpc, self._problems, stack, told=endpoint.tell if endpoint else None
+        )
         stack.callback(keep_running("beat", self._presence.run).cancel)
         return port
 

@@ -23,6 +23,7 @@ from counter.namespace_follower import POLL_S, NamespaceFollower
 from counter.namespaces import Snapshot, Strategy, check_windows
 from counter.presence import NamespaceTraffic, Presence, ProcessReport
 from counter.rpc.namespace_watch import NamespaceWatch
+from counter.rpc.server import RpcServer
 from counter.storage.cassandra import (
     CassandraEventLog,
     CassandraHistoryStore,
@@ -48,8 +49,9 @@ from rollup_worker.app import SERVICE as ROLLUP_SERVICE
 from rollup_worker.app import RollupWorker
 from rollup_worker.rollup import FoldStores
 from tally import process
-from tally.config import Config, ProgramConfig
-from tally.program import Program, Readiness, run_program
+from tally.config import Config, ProgramConfig, ServerConfig
+from tally.program import Program, Readiness, log_warnings, run_program
+from tally.supervision import run as supervision
 
 ProgramName = Literal["server", "worker", "control-plane"]
 
@@ -74,20 +76,28 @@ def run(
     *,
     listen: str | None = None,
     metrics: str | None = None,
+    processes: int | None = None,
     log_format: LogFormat = "text",
 ) -> int:
-    """Runs a program until a signal; the exit code. `listen` and `metrics` go before the file."""
+    """Runs a program until a signal; the exit code. What is given goes before the file."""
+    program, settings = _programs(config)[name]
+    listen, metrics = listen or settings.listen, metrics or settings.metrics
+    age_ms: int | None = None
+    if isinstance(settings, ServerConfig):
+        age_ms, processes = settings.connection_age_ms, processes or settings.processes
+        if processes > 1:
+            return supervision.run(
+                config,
+                processes,
+                listen=listen,
+                metrics=metrics,
+                log_format=log_format,
+            )
 
     async def main(stop: asyncio.Event) -> None:
-        for warning in config.warnings:
-            log.warning("a setting is doubtful", action="config_warning", warning=str(warning))
-        program, settings = _programs(config)[name]
-        await run_program(
-            program,
-            listen=listen or settings.listen,
-            metrics=metrics or settings.metrics,
-            stop=stop,
-        )
+        log_warnings(config)
+        rpc = RpcServer(connection_age_ms=age_ms)
+        await run_program(program, rpc, listen=listen, metrics=metrics, stop=stop)
 
     return process.run(main, log_format)
 
@@ -171,7 +181,7 @@ class ServerProgram:
             if self._follower.current is not None:
                 return
             awaited = "no namespaces are applied yet: start a tally control-plane, tally apply"
-            readiness.rpc.late.awaited = awaited
+            readiness.awaits(awaited)
             if readiness.is_due("namespaces_awaited"):
                 log.warning(awaited, action="namespaces_awaited")
             await asyncio.sleep(POLL_S)

@@ -28,24 +28,38 @@ _GARBAGE_THRESHOLDS = (100_000, 20, 50)
 Problems = Callable[[], Mapping[str, str | None]]
 
 
-def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]], log_format: LogFormat) -> int:
+def complain(message: str) -> None:
+    print(f"tally: {message}", file=sys.stderr, flush=True)
+
+
+def run(
+    main: Callable[[asyncio.Event], Coroutine[Any, Any, None]],
+    log_format: LogFormat,
+    *,
+    refuse: Callable[[str], None] = complain,
+    before_exit: Callable[[], None] = lambda: None,
+    **always: Any,
+) -> int:
     """Runs `main` until it ends; the exit code. Its event is set by the first signal, and it is
-    expected to end soon after. A second signal exits at once."""
-    configure_logs(log_format)
+    expected to end soon after. A second signal exits at once, after `before_exit`.
+
+    `refuse` is told why it could not go on; `always` is in every line of the log.
+    """
+    configure_logs(log_format, **always)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
     async def stoppable() -> None:
-        await main(_stop_on_signals())
+        await main(_stop_on_signals(before_exit))
 
     try:
         uvloop.run(stoppable())
     except TallyError as error:
-        print(f"tally: {error.message}", file=sys.stderr)
+        refuse(error.message)
         return 1
     return 0
 
 
-def _stop_on_signals() -> asyncio.Event:
+def _stop_on_signals(before_exit: Callable[[], None]) -> asyncio.Event:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     first_s = 0.0
@@ -56,7 +70,8 @@ def _stop_on_signals() -> asyncio.Event:
             first_s = loop.time()
             stop.set()
         elif loop.time() - first_s > _SAME_SIGNAL_S:
-            print("tally: second signal, exiting at once", file=sys.stderr, flush=True)
+            complain("second signal, exiting at once")
+            before_exit()
             os._exit(128 + number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -72,17 +87,26 @@ def tune_garbage_collection() -> None:
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
 
 
-async def report_health(rpc: RpcServer, problems: Problems, stack: AsyncExitStack) -> None:
+async def report_health(
+    rpc: RpcServer,
+    problems: Problems,
+    stack: AsyncExitStack,
+    *,
+    told: Callable[[str | None], None] | None = None,
+) -> None:
     """Says of each service whether it is serving, now and on until the stack unwinds.
 
-    The process as a whole serves if all of its services do.
+    The process as a whole serves if all of its services do: `told` hears of that alone.
     """
 
     async def report() -> None:
         found = problems()
         for service, problem in found.items():
             await rpc.set_serving(service, serving=problem is None)
-        await rpc.set_serving("", serving=all(each is None for each in found.values()))
+        first = next((each for each in found.values() if each is not None), None)
+        await rpc.set_serving("", serving=first is None)
+        if told is not None:
+            told("stopping" if rpc.stopping.is_set() else first)
 
     async def report_for_ever() -> None:
         while True:

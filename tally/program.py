@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Protocol, TypeVar
 
 import structlog
@@ -11,6 +11,7 @@ from counter.errors import StoreUnavailable
 from counter.metrics_endpoint import MetricsEndpoint
 from counter.rpc.server import RpcServer
 from tally import process
+from tally.config import Config
 from tally.greeting import fleet_greeting
 
 RETRY_S = 1.0
@@ -22,10 +23,12 @@ log = structlog.get_logger()
 
 
 class Readiness:
-    """What a program waits for before it can serve: told in the log and to its callers."""
+    """What a program waits for before it can serve: told in the log, to its callers, and to `told`,
+    which answers for its health."""
 
-    def __init__(self, rpc: RpcServer) -> None:
+    def __init__(self, rpc: RpcServer, told: Callable[[str | None], None]) -> None:
         self.rpc = rpc
+        self._tell = told
         self._told_s: dict[str, float] = {}
 
     async def answer_of(
@@ -36,7 +39,7 @@ class Readiness:
             try:
                 return await ask()
             except StoreUnavailable as error:
-                self.rpc.late.awaited = f"waiting for {where}"
+                self.awaits(f"waiting for {where}")
                 if self.is_due("store_awaited"):
                     log.warning(
                         "waiting for the store",
@@ -46,6 +49,10 @@ class Readiness:
                         problem=error.message,
                     )
             await asyncio.sleep(RETRY_S)
+
+    def awaits(self, problem: str) -> None:
+        self.rpc.late.awaited = problem
+        self._tell(problem)
 
     def is_due(self, action: str) -> bool:
         """Whether a line of the log that says the same again may be said again."""
@@ -76,28 +83,65 @@ class Program(Protocol):
         ...
 
 
+def log_warnings(config: Config) -> None:
+    for warning in config.warnings:
+        log.warning("a setting is doubtful", action="config_warning", warning=str(warning))
+
+
 async def run_program(
-    program: Program, *, listen: str, metrics: str | None, stop: asyncio.Event
+    program: Program, rpc: RpcServer, *, listen: str, metrics: str | None, stop: asyncio.Event
 ) -> None:
-    """Runs until `stop`. Calls end first, then the program's own work, then its stores."""
-    details: list[str] = []
-    async with AsyncExitStack() as stack:
+    """Runs until `stop` as a process of its own, with its own metrics and its own greeting."""
+    with ExitStack() as stack:
+        endpoint: MetricsEndpoint | None = None
         if metrics is not None:
             endpoint = stack.enter_context(MetricsEndpoint(metrics, setting="--metrics"))
-            address = f"{metrics.rpartition(':')[0]}:{endpoint.port}"
-            details.append(f"metrics on http://{address}/metrics")
-        rpc = RpcServer()
-        port = await rpc.start(listen, (program.service,))
+
+        def ready(port: int) -> None:
+            details = list(program.details())
+            if endpoint is not None:
+                details.append(f"metrics on http://{endpoint.address}/metrics")
+            print(fleet_greeting(program.name, listen, port, details), flush=True)
+
+        await serve_program(
+            program,
+            rpc,
+            listen=listen,
+            stop=stop,
+            ready=ready,
+            told=endpoint.tell if endpoint else lambda _: None,
+        )
+
+
+async def serve_program(
+    program: Program,
+    rpc: RpcServer,
+    *,
+    listen: str,
+    stop: asyncio.Event,
+    ready: Callable[[int], None],
+    told: Callable[[str | None], None],
+    bind_first: bool = True,
+) -> None:
+    """Runs until `stop`. Calls end first, then the program's own work, then its stores.
+
+    `ready` gets the port once the program serves. `told` hears why it does not, or None, several
+    times a second from then on. Without `bind_first` nobody can call before it is ready: for where
+    others answer meanwhile.
+    """
+    async with AsyncExitStack() as stack:
+        port = await rpc.start(listen, (program.service,)) if bind_first else 0
         grace_s = 0.0  # for calls under way: there are none that matter before it is ready
         try:
-            if await _ends_before(stop, program.start(Readiness(rpc), stack)):
+            if await _ends_before(stop, program.start(Readiness(rpc, told), stack)):
                 grace_s = process.STOP_GRACE_S
+                if not bind_first:
+                    port = await rpc.start(listen, (program.service,))
                 await process.report_health(
-                    rpc, lambda: {program.service: program.problem()}, stack
+                    rpc, lambda: {program.service: program.problem()}, stack, told=told
                 )
                 process.tune_garbage_collection()
-                details[:0] = program.details()
-                print(fleet_greeting(program.name, listen, port, details), flush=True)
+                ready(port)
                 await stop.wait()
             log.info("stopping: finishing what was accepted", action="stopping")
         finally:

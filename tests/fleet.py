@@ -100,11 +100,13 @@ class Fleet:
     async def apply_schema(self) -> None:
         await apply(self.cluster, {DATA_CENTER: self._copies}, lambda _: None)
 
-    def add(self, program: str) -> ProgramProcess:
+    def add(self, program: str, *flags: str) -> ProgramProcess:
         """One more process, not started yet."""
         log = self._home / f"{program}-{len(self._processes)}.log"
         address = self._unused.pop(0) if program == "control-plane" else None
-        process = ProgramProcess(log, program, "--config", str(self.config), address=address)
+        process = ProgramProcess(
+            log, program, "--config", str(self.config), *flags, address=address
+        )
         self._processes.append(process)
         return process
 

@@ -62,11 +62,13 @@ def run_program(
     listen: str | None,
     metrics: str | None,
     log_format: Literal["text", "json"],
+    **more: int | None,
 ) -> int:
+    """`more` is for options of one program alone."""
     for option, address in (("--listen", listen), ("--metrics", metrics)):
         if address is not None:
             require_address(option, address)
     loaded = load_config(config, f"tally {name}")
     with needs_server_extra(f"tally {name}"):
         from tally import fleet
-    return fleet.run(name, loaded, listen=listen, metrics=metrics, log_format=log_format)
+    return fleet.run(name, loaded, listen=listen, metrics=metrics, log_format=log_format, **more)

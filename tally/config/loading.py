@@ -25,6 +25,7 @@ from tally.config.settings import (
     Config,
     ConfigError,
     ProgramConfig,
+    ServerConfig,
     position_of,
 )
 
@@ -134,7 +135,12 @@ class _Assembly:
             cassandra=cassandra,
             replication=file.cassandra.replication,
             memcached=None if file.memcached is None else self._memcached(file.memcached),
-            server=ProgramConfig(listen=file.server.listen, metrics=file.server.metrics),
+            server=ServerConfig(
+                listen=file.server.listen,
+                metrics=file.server.metrics,
+                processes=file.server.processes,
+                connection_age_ms=file.server.connection_age,
+            ),
             worker=ProgramConfig(listen=file.worker.listen, metrics=file.worker.metrics),
             passes_in_parallel=file.worker.passes_in_parallel,
             control_plane=ProgramConfig(

@@ -16,6 +16,7 @@ from tally.config.values import (
     AcceptLimit,
     CacheTimeout,
     ClockSkew,
+    ConnectionAge,
     Copies,
     DataCenter,
     FilePath,
@@ -26,6 +27,7 @@ from tally.config.values import (
     MetricsAddress,
     Passes,
     Port,
+    Processes,
     Region,
     RequestsInFlight,
     RequestTimeout,
@@ -197,6 +199,16 @@ class ServerSection(Section):
 
     listen: ListenAddress = _listen("127.0.0.1:50051")
     metrics: MetricsAddress | None = _metrics("127.0.0.1:9464")
+    processes: Processes = Field(
+        default=1,
+        description="How many processes take calls, all at `listen`.",
+        examples=["2"],
+    )
+    connection_age: ConnectionAge = _time(
+        "For how long a caller's connection takes new calls, before it is asked to connect anew.",
+        300_000,
+        "5m",
+    )
 
 
 class WorkerSection(Section):

@@ -27,13 +27,19 @@ class ProgramConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServerConfig(ProgramConfig):
+    processes: int = 1
+    connection_age_ms: int = 300_000
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     path: Path
     platform: Platform
     cassandra: ClusterSettings
     replication: Mapping[str, int] | None  # copies by data centre
     memcached: MemcachedSettings | None
-    server: ProgramConfig
+    server: ServerConfig
     worker: ProgramConfig
     passes_in_parallel: int
     control_plane: ProgramConfig

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, StringConstraints
 
 from control_plane.files.mistakes import quoted
 from control_plane.files.values import DURATION_SCHEMA, duration_between, own_error
+from counter.metrics import PROCESSES_MAX
 from counter.settings import SHARDS_MAX
 
 PORT_MAX = 65_535
@@ -85,6 +86,9 @@ Retention = Annotated[
     int, BeforeValidator(duration_between(60_000, 720 * 3_600_000)), DURATION_SCHEMA
 ]
 RequestTimeout = Annotated[int, BeforeValidator(duration_between(10, 60_000)), DURATION_SCHEMA]
+ConnectionAge = Annotated[
+    int, BeforeValidator(duration_between(1_000, 24 * 3_600_000)), DURATION_SCHEMA
+]
 CacheTimeout = Annotated[int, BeforeValidator(duration_between(1, 10_000)), DURATION_SCHEMA]
 
 Host = Annotated[str, BeforeValidator(_host)]
@@ -95,6 +99,7 @@ Port = Annotated[int, BeforeValidator(_between(1, PORT_MAX))]
 Shards = Annotated[int, BeforeValidator(_between(1, SHARDS_MAX))]
 Copies = Annotated[int, BeforeValidator(_between(1, COPIES_MAX))]
 Passes = Annotated[int, BeforeValidator(_between(1, PASSES_IN_PARALLEL_MAX))]
+Processes = Annotated[int, BeforeValidator(_between(1, PROCESSES_MAX))]
 RequestsInFlight = Annotated[int, BeforeValidator(_between(1, REQUESTS_IN_FLIGHT_MAX))]
 FilePath = Annotated[str, StringConstraints(min_length=1)]
 _NAME_RULE = "use 1 to 64 letters, digits, _, . and -, with a letter or digit first"

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import urllib.error
 import urllib.request
 
 import pytest
@@ -111,10 +112,28 @@ def test_an_unknown_host_is_refused() -> None:
         MetricsEndpoint("no-such-host.invalid:0", setting="--metrics")
 
 
+def health(endpoint: MetricsEndpoint) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{endpoint.address}/healthz", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_health_is_what_it_was_told_last() -> None:
+    with MetricsEndpoint("127.0.0.1:0", setting="--metrics") as endpoint:
+        assert health(endpoint) == (503, "not serving: starting\n")
+        endpoint.tell("waiting for Cassandra")
+        assert health(endpoint) == (503, "not serving: waiting for Cassandra\n")
+        endpoint.tell(None)
+        assert health(endpoint) == (200, "serving\n")
+        assert "process_cpu_seconds_total" in scrape(endpoint)
+
+
 def test_the_end_frees_the_port_and_leaves_no_thread() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with MetricsEndpoint("127.0.0.1:0", setting="--metrics") as endpoint:
         port = endpoint.port
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
     with MetricsEndpoint(f"127.0.0.1:{port}", setting="--metrics") as again:
         assert "process_cpu_seconds_total" in scrape(again)

@@ -12,7 +12,7 @@ PACKAGES = ("counter", "counter_server", "rollup_worker", "control_plane", "tall
 METRIC = re.compile(r"^\| `(tally_\w+)` \| (\w+) \| (.*?) ?\| (.+) \|$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 # Explained once for all metrics, in a table of their own.
-MANY_VALUES = {"rpc", "code", "reason", "shard", "store", "statement"}
+MANY_VALUES = {"rpc", "code", "reason", "shard", "process", "store", "statement"}
 
 
 def rows() -> dict[str, tuple[str, str, str]]:

@@ -10,7 +10,7 @@ from counter.errors import SetupError
 from counter.settings import Platform
 from counter.storage.cassandra.settings import ClusterSettings, TlsSettings
 from counter.storage.memcached import MemcachedSettings
-from tally.config import Config, ConfigError, ProgramConfig, load
+from tally.config import Config, ConfigError, ProgramConfig, ServerConfig, load
 from tally.config.messages import all_settings
 from tally.config.model import ConfigFile
 
@@ -54,7 +54,9 @@ def test_what_is_required_is_enough(tmp_path: Path) -> None:
     )
     assert config.platform == Platform(window_ms=5_000, shards=16)
     assert (config.memcached, config.replication, config.warnings) == (None, None, ())
-    assert config.server == ProgramConfig(listen="127.0.0.1:50051", metrics=None)
+    assert config.server == ServerConfig(
+        listen="127.0.0.1:50051", metrics=None, processes=1, connection_age_ms=300_000
+    )
     assert config.worker == ProgramConfig(listen="127.0.0.1:50052", metrics=None)
     assert config.control_plane == ProgramConfig(listen="127.0.0.1:50053", metrics=None)
     assert config.namespaces is None
@@ -102,7 +104,7 @@ cassandra:
   request_timeout: 500ms
   requests_in_flight_max: 64
 memcached: {servers: ["cache-1:11211", "[::1]:11212"], timeout: 5ms}
-server: {listen: "[::]:1", metrics: 0.0.0.0:2}
+server: {listen: "[::]:1", metrics: 0.0.0.0:2, processes: 64, connection_age: 90s}
 worker: {listen: "localhost:3", metrics: 0.0.0.0:4, passes_in_parallel: 2}
 control_plane: {listen: 0.0.0.0:5, metrics: 0.0.0.0:6, namespaces: /etc/tally/namespaces}
 """,
@@ -135,7 +137,9 @@ control_plane: {listen: 0.0.0.0:5, metrics: 0.0.0.0:6, namespaces: /etc/tally/na
     assert config.memcached == MemcachedSettings(
         servers=("cache-1:11211", "[::1]:11212"), prefix="counts.eu-west-1", timeout_ms=5
     )
-    assert config.server == ProgramConfig(listen="[::]:1", metrics="0.0.0.0:2")
+    assert config.server == ServerConfig(
+        listen="[::]:1", metrics="0.0.0.0:2", processes=64, connection_age_ms=90_000
+    )
     assert config.worker == ProgramConfig(listen="localhost:3", metrics="0.0.0.0:4")
     assert config.passes_in_parallel == 2
     assert config.control_plane == ProgramConfig(listen="0.0.0.0:5", metrics="0.0.0.0:6")
@@ -158,6 +162,7 @@ def test_the_example_shows_every_setting_with_its_default() -> None:
         contact_points=("127.0.0.1",), data_center="datacenter1"
     )
     assert config.passes_in_parallel == least.worker.passes_in_parallel
+    assert config.server == ServerConfig(listen="127.0.0.1:50051", metrics="127.0.0.1:9464")
 
 
 def test_relative_paths_start_from_the_files_folder(

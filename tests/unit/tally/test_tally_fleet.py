@@ -49,8 +49,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     runs: list[tuple[Any, ...]] = []
     fake: Any = types.ModuleType("tally.fleet")
 
-    def run(name: str, config: Any, *, listen: Any, metrics: Any, log_format: str) -> int:
-        runs.append((name, config.path, listen, metrics, log_format))
+    def run(
+        name: str, config: Any, *, listen: Any, metrics: Any, log_format: str, **more: Any
+    ) -> int:
+        runs.append((name, config.path, listen, metrics, log_format, *more.values()))
         return 7
 
     fake.run = run
@@ -66,10 +68,32 @@ def test_programs_take_the_file_and_what_goes_before_it(
     assert tally(program, "--config", str(config)).code == 7
     flags = ("--listen", "0.0.0.0:0", "--metrics", "[::1]:9", "--log-format", "json")
     assert tally(program, "--config", str(config), *flags).code == 7
+    more = (None,) if program == "server" else ()
     assert runs == [
-        (program, config, None, None, "text"),
-        (program, config, "0.0.0.0:0", "[::1]:9", "json"),
+        (program, config, None, None, "text", *more),
+        (program, config, "0.0.0.0:0", "[::1]:9", "json", *more),
     ]
+
+
+def test_a_server_can_have_several_processes(
+    tally: Any, config: Path, runs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(12)))
+    for given in ("1", "64", "auto"):
+        assert tally("server", "--config", str(config), "--processes", given).code == 7
+    assert [processes for *_, processes in runs] == [1, 64, 12]
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(200)))
+    assert tally("server", "--config", str(config), "--processes", "auto").code == 7
+    assert runs[-1][-1] == 64
+
+
+@pytest.mark.parametrize("program", ["worker", "control-plane"])
+def test_only_a_server_has_processes(
+    tally: Any, config: Path, runs: list[Any], program: str
+) -> None:
+    ran = tally(program, "--config", str(config), "--processes", "2")
+    assert (ran.code, runs) == (2, [])
+    assert "--processes" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -81,6 +105,10 @@ def test_programs_take_the_file_and_what_goes_before_it(
         ("--config", "FILE", "--listen", "localhost:http"),
         ("--config", "FILE", "--metrics", "localhost:70000"),
         ("--config", "FILE", "--log-format", "xml"),
+        ("--config", "FILE", "--processes", "0"),
+        ("--config", "FILE", "--processes", "65"),
+        ("--config", "FILE", "--processes", "-1"),
+        ("--config", "FILE", "--processes", "many"),
     ],
 )
 def test_wrong_usage_is_one_line(
