@@ -9,6 +9,7 @@ from counter.windows import Layout
 COUNTER_NAME_BYTES_MAX = 256
 BATCH_ITEMS_MAX = 10_000
 SHARDS_MAX = 4_096
+LANES_MAX = 256
 # log_retention is at least this many times as long as a window takes to close: writes stop when
 # folds are behind by half of it, which must never be the normal state.
 _RETENTION_PER_CLOSE_MIN = 10
@@ -21,6 +22,7 @@ class Platform:
     region: str = "local"
     window_ms: int = 1_000
     shards: int = 2  # one process gains nothing from more: a commit writes a segment per shard
+    lanes: int = 1  # partitions of a window in a log that is spread over nodes
     accept_limit_ms: int = 5_000  # how late an event may come; decides when windows close
     max_clock_skew_ms: int = 500  # between our own processes and the store
     log_retention_s: int = 86_400  # how long a token's outcome can be told
@@ -59,4 +61,5 @@ class Platform:
             from_window=(now_ns - self.close_grace_ns) // window_ns,
             window_ms=self.window_ms,
             shards=self.shards,
+            lanes=self.lanes,
         )

@@ -17,11 +17,12 @@ class Layout:
     from_window: int  # the first window that can ever hold an event
     window_ms: int
     shards: int
-    lanes: int = 1
+    lanes: int = 1  # how many partitions the segments of a window are spread over
 
     def __post_init__(self) -> None:
         assert self.window_ms > 0, self.window_ms
         assert self.shards > 0, self.shards
+        assert self.lanes > 0, self.lanes
         object.__setattr__(self, "window_ns", self.window_ms * NS_PER_MS)
 
     window_ns: int = field(init=False, repr=False, compare=False)

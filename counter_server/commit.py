@@ -29,7 +29,6 @@ from counter.segments import SEGMENT_EVENTS_MAX, Segment, SegmentRef, encode
 from counter.storage.ports import Closed, EventLog
 from counter.windows import Layout
 
-_LANE = 0
 _SEGMENT_ID_BYTES = 16
 _RETRY_AFTER_MS = 100
 
@@ -95,6 +94,9 @@ class GroupCommit:
         self._log = log
         self._window_ns = layout.window_ns
         self._shards = layout.shards
+        self._lanes = layout.lanes
+        # Servers begin with different ones, so that they rarely write to the same at once.
+        self._lane = self._chance.randrange(layout.lanes)
         self._limits = limits
         self._observe_closed = observe_closed
         self._waiting: deque[_Buffer] = deque()
@@ -222,7 +224,7 @@ class GroupCommit:
         event_count = sum(len(buffer.events) for buffer in buffers)
         began_s = perf_counter()
         try:
-            closed = await self._log.append([self._segment(buffer) for buffer in buffers])
+            closed = await self._log.append(self._segments(buffers))
         except Exception as error:
             self._failed_seconds.record(perf_counter() - began_s)
             for buffer in buffers:
@@ -240,13 +242,21 @@ class GroupCommit:
             for call, events in buffer.calls:
                 call.buffer_written(events, late=late)
 
-    def _segment(self, buffer: _Buffer) -> Segment:
-        ref = SegmentRef(
-            window=buffer.window,
-            namespace_id=buffer.namespace_id,
-            segment_id=self._chance.randbytes(_SEGMENT_ID_BYTES),
-            event_count=len(buffer.events),
-            shard=buffer.shard,
-            lane=_LANE,
-        )
-        return Segment(ref, encode(buffer.events))
+    def _segments(self, buffers: list[_Buffer]) -> list[Segment]:
+        """One per buffer, all of them in the next lane: one partition takes what one commit has of
+        a window, and a hot counter's events go round all partitions."""
+        self._lane = (self._lane + 1) % self._lanes
+        return [
+            Segment(
+                SegmentRef(
+                    window=buffer.window,
+                    namespace_id=buffer.namespace_id,
+                    segment_id=self._chance.randbytes(_SEGMENT_ID_BYTES),
+                    event_count=len(buffer.events),
+                    shard=buffer.shard,
+                    lane=self._lane,
+                ),
+                encode(buffer.events),
+            )
+            for buffer in buffers
+        ]

@@ -376,6 +376,7 @@ async def _open_layout(config: Config, ledger: CassandraLedger, readiness: Readi
     for setting, holds, asked in (
         ("window", format_ms(layout.window_ms), format_ms(wanted.window_ms)),
         ("shards", str(layout.shards), str(wanted.shards)),
+        ("lanes", str(layout.lanes), str(wanted.lanes)),
     ):
         if holds != asked:
             raise config.refusal(

@@ -201,6 +201,7 @@ def segment(
     *,
     window: int,
     shard: int = 0,
+    lane: int = 0,
     namespace_id: int = 1,
     segment_id: bytes | None = None,
 ) -> Segment:
@@ -210,7 +211,7 @@ def segment(
         segment_id=segment_id or secrets.token_bytes(16),
         event_count=len(events),
         shard=shard,
-        lane=0,
+        lane=lane,
     )
     return Segment(ref, encode(events))
 

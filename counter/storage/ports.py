@@ -33,7 +33,7 @@ class Closed(NamedTuple):
 
 
 class EventLog(Protocol):
-    """Segments by partition (region, window, shard, lane)."""
+    """Segments, each of one window and shard. In which lane one lies is its writer's choice."""
 
     async def append(self, segments: Sequence[Segment]) -> Closed:
         """Stores the segments; durable when it returns, idempotent by segment id.

@@ -163,6 +163,7 @@ class _Assembly:
                 region=self._file.region,
                 window_ms=section.window,
                 shards=section.shards,
+                lanes=section.lanes,
                 accept_limit_ms=section.accept_limit,
                 max_clock_skew_ms=section.max_clock_skew,
                 log_retention_s=section.log_retention // 1_000,

@@ -23,6 +23,7 @@ from tally.config.values import (
     Host,
     KeyPrefix,
     Keyspace,
+    Lanes,
     ListenAddress,
     MetricsAddress,
     Passes,
@@ -69,6 +70,12 @@ class PlatformSection(Section):
         default=16,
         description="Into how many shards counters are cut. Fixed by the first start.",
         examples=["16"],
+    )
+    lanes: Lanes = Field(
+        default=4,
+        description="Over how many partitions the log of a window is spread. Fixed by the first "
+        "start.",
+        examples=["4"],
     )
     accept_limit: AcceptLimit = _time(
         "How late an event may come, and how far ahead a caller's clock may be.", 5_000, "5s"

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, StringConstraints
 from control_plane.files.mistakes import quoted
 from control_plane.files.values import DURATION_SCHEMA, duration_between, own_error
 from counter.metrics import PROCESSES_MAX
-from counter.settings import SHARDS_MAX
+from counter.settings import LANES_MAX, SHARDS_MAX
 
 PORT_MAX = 65_535
 HOSTS_MAX = 100
@@ -97,6 +97,7 @@ MetricsAddress = Annotated[str, BeforeValidator(_address(0, "127.0.0.1:9464"))]
 ServerAddress = Annotated[str, BeforeValidator(_address(1, "127.0.0.1:11211"))]
 Port = Annotated[int, BeforeValidator(_between(1, PORT_MAX))]
 Shards = Annotated[int, BeforeValidator(_between(1, SHARDS_MAX))]
+Lanes = Annotated[int, BeforeValidator(_between(1, LANES_MAX))]
 Copies = Annotated[int, BeforeValidator(_between(1, COPIES_MAX))]
 Passes = Annotated[int, BeforeValidator(_between(1, PASSES_IN_PARALLEL_MAX))]
 Processes = Annotated[int, BeforeValidator(_between(1, PROCESSES_MAX))]

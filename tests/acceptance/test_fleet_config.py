@@ -142,6 +142,10 @@ class TestRefused:
                 *("worker", "window: 500ms, shards: 8", "1:35"),
                 "platform.shards: keyspace {} was created with 4, not 8",
             ),
+            (
+                *("worker", "window: 500ms, shards: 4, lanes: 2", "1:45"),
+                "platform.lanes: keyspace {} was created with 4, not 2",
+            ),
         ],
     )
     def test_another_layout_than_the_keyspaces(

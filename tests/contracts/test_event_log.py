@@ -13,7 +13,7 @@ from counter.windows import Layout
 from tests.stores import Stores, segment
 
 FROM = 1_700_000_000  # the window in which the tests' clock starts
-LAYOUT = Layout(from_window=FROM, window_ms=1_000, shards=4)
+LAYOUT = Layout(from_window=FROM, window_ms=1_000, shards=4, lanes=3)
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +46,30 @@ async def test_small_and_large_segments_of_many_partitions_in_one_append(stores:
     assert await stores.event_log.bodies([each.ref for each in appended]) == [
         each.body for each in appended
     ]
+
+
+async def test_a_shard_is_read_from_all_lanes(stores: Stores) -> None:
+    appended = [
+        segment(adds(at + 1), window=FROM + at % 2, shard=at % 4, lane=at % 3, namespace_id=at % 5)
+        for at in range(60)
+    ]
+    await stores.event_log.append(appended[:31])
+    await stores.event_log.append(appended[31:])
+    for shard in range(4):
+        of_shard = [each for each in appended if each.ref.shard == shard]
+        refs = await stores.event_log.refs(shard, FROM, FROM + 1)
+        assert refs == sorted(each.ref for each in of_shard)
+        bodies = dict(zip(refs, await stores.event_log.bodies(refs), strict=True))
+        assert bodies == dict(of_shard)
+
+
+async def test_more_than_one_mutation_of_a_partition_in_one_append(stores: Stores) -> None:
+    many = [Event("views" * 50, FROM * 10**9 + at, f"t{at}", 1) for at in range(2_000)]
+    appended = [segment(many, window=FROM) for _ in range(12)]  # some megabytes
+    await stores.event_log.append(appended)
+    refs = await stores.event_log.refs(0, FROM, FROM)
+    assert refs == sorted(each.ref for each in appended)
+    assert await stores.event_log.bodies(refs) == [dict(appended)[ref] for ref in refs]
 
 
 async def test_append_is_idempotent_by_segment_id(stores: Stores) -> None:

@@ -6,11 +6,12 @@ from counter.clock import NS_PER_S, Clock
 from counter.metrics import CLOSE_CHECK_SECONDS
 from counter.segments import Segment, SegmentRef
 from counter.settings import Platform
-from counter.storage.cassandra.envelopes import envelopes
 from counter.storage.cassandra.ledger import CassandraLedger
 from counter.storage.cassandra.session import CassandraSession
 from counter.storage.ports import FOREVER, Closed
 
+# Of one mutation, beyond its last segment. A node takes sixteen times as much.
+_MUTATION_BYTES = 512 * 1_024
 # How many windows one range is read with at once; each is a query of its own.
 _WINDOWS_AT_ONCE = 32
 # Of one answer with bodies: some megabytes at the most.
@@ -20,10 +21,12 @@ _EXPIRY_MARGIN_NS = 600 * NS_PER_S
 
 
 class CassandraEventLog:
-    """A partition per window and shard.
+    """A partition per window and lane, in which the segments of a shard lie together.
 
-    The close check of an append is a quorum read of the close mark that begins when the writes
-    have returned; commits that wait for it at the same time share one.
+    What one append has of a window and lane is one mutation, if it is not too large. Nobody relies
+    on that: an append that failed is unknown as a whole. The close check of an append is a quorum
+    read of the close mark that begins when the writes have returned; commits that wait for it at
+    the same time share one.
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class CassandraEventLog:
         self._ahead_ns = platform.accept_limit_ns + 2 * platform.max_clock_skew_ns
 
     async def append(self, segments: Sequence[Segment]) -> Closed:
-        writes = [self._append(each) for each in envelopes(segments, _body_bytes)]
+        writes = [self._append(each) for each in _mutations(segments)]
         if len(writes) == 1:
             await writes[0]
         else:
@@ -70,8 +73,8 @@ class CassandraEventLog:
             (
                 self._region,
                 ref.window,
-                ref.shard,
                 ref.lane,
+                ref.shard,
                 ref.namespace_id,
                 ref.segment_id,
                 ref.event_count,
@@ -86,18 +89,15 @@ class CassandraEventLog:
             await self._session.run_batch("append_segment", rows)
 
     async def _refs_of(self, shard: int, window: int) -> list[SegmentRef]:
-        lane = 0
-        rows = await self._session.run("segment_refs", (self._region, window, shard, lane))
-        return [
-            SegmentRef(window, namespace_id, segment_id, event_count, shard, lane)
-            for namespace_id, segment_id, event_count in rows
-        ]
+        lanes = list(range(self._ledger.layout.lanes))
+        rows = await self._session.run("segment_refs", (self._region, window, lanes, shard))
+        return sorted(SegmentRef(window, *row) for row in rows)
 
     async def _bodies_of(self, refs: Sequence[SegmentRef]) -> dict[bytes, bytes]:
         ref = refs[0]
-        partition = (self._region, ref.window, ref.shard, ref.lane)
         ids = [each.segment_id for each in refs]
-        return dict(await self._session.run("segment_bodies", (*partition, ref.namespace_id, ids)))
+        key = (self._region, ref.window, ref.lane, ref.shard, ref.namespace_id, ids)
+        return dict(await self._session.run("segment_bodies", key))
 
     def _first_window(self) -> int:
         """The first one whose segments may not all have expired. By the clock that is behind, and
@@ -114,15 +114,29 @@ class CassandraEventLog:
         return self._ledger.layout.window_of(now_ns + self._ahead_ns)
 
 
-def _body_bytes(segment: Segment) -> int:
-    return len(segment.body)
+def _mutations(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Groups by partition, in pieces that one mutation can carry."""
+    partitions: defaultdict[tuple[int, int], list[Segment]] = defaultdict(list)
+    for segment in segments:
+        partitions[segment.ref.window, segment.ref.lane].append(segment)
+    for partition in partitions.values():
+        piece: list[Segment] = []
+        size = 0
+        for segment in partition:
+            piece.append(segment)
+            size += len(segment.body)
+            if size >= _MUTATION_BYTES:
+                yield piece
+                piece, size = [], 0
+        if piece:
+            yield piece
 
 
 def _queries(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
-    """Groups by partition and namespace, in pieces that one answer can carry."""
+    """Groups by partition, shard and namespace, in pieces that one answer can carry."""
     groups: defaultdict[tuple[int, int, int, int], list[SegmentRef]] = defaultdict(list)
     for ref in dict.fromkeys(refs):
-        groups[ref.window, ref.shard, ref.lane, ref.namespace_id].append(ref)
+        groups[ref.window, ref.lane, ref.shard, ref.namespace_id].append(ref)
     for group in groups.values():
         piece: list[SegmentRef] = []
         events = 0

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from counter.errors import Overloaded, ShuttingDown, StoreUnavailable
 from counter.events import Event
-from counter.segments import SEGMENT_EVENTS_MAX, Segment, decode
+from counter.segments import SEGMENT_EVENTS_MAX, Segment, SegmentRef, decode
 from counter.storage.ports import FOREVER, Closed
-from counter_server.commit import CommitLimits
+from counter_server.commit import CommitLimits, GroupCommit
 from tests.tampered import settle
 from tests.unit.counter_server.parts import Parts
 
@@ -55,6 +56,28 @@ async def test_a_segment_is_of_one_namespace_window_and_shard(parts: Parts) -> N
                 assert {parts.shard(each.counter) for each in found} == {shard}
             written += len(found)
     assert written == 24
+
+
+async def test_a_commit_has_one_lane_and_commits_take_turns(parts: Parts) -> None:
+    commit = GroupCommit(
+        parts.stores.event_log,
+        replace(parts.layout, lanes=3),
+        CommitLimits(),
+        lambda _: None,
+    )
+    names = [*parts.counters(0, 2), *parts.counters(1, 2)]
+    lanes: list[int] = []
+    known: set[SegmentRef] = set()
+    for _ in range(6):
+        await commit.write(NAMESPACE, [parts.event(name, 1) for name in names])
+        found = {
+            ref for shard in (0, 1) for ref in await parts.stores.event_log.refs(shard, 0, FOREVER)
+        }
+        [lane] = {ref.lane for ref in found - known}
+        lanes.append(lane)
+        known = found
+    assert sorted(lanes[:3]) == [0, 1, 2]
+    assert lanes[:3] == lanes[3:]
 
 
 async def test_what_arrives_while_writes_are_under_way_goes_out_together(parts: Parts) -> None:

@@ -52,7 +52,7 @@ def test_what_is_required_is_enough(tmp_path: Path) -> None:
     assert config.cassandra == ClusterSettings(
         contact_points=("127.0.0.1",), data_center="datacenter1"
     )
-    assert config.platform == Platform(window_ms=5_000, shards=16)
+    assert config.platform == Platform(window_ms=5_000, shards=16, lanes=4)
     assert (config.memcached, config.replication, config.warnings) == (None, None, ())
     assert config.server == ServerConfig(
         listen="127.0.0.1:50051", metrics=None, processes=1, connection_age_ms=300_000
@@ -91,7 +91,7 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
         tmp_path,
         """\
 region: eu-west-1
-platform: {window: 2s, shards: 8, accept_limit: 3s, max_clock_skew: 1s, log_retention: 2h}
+platform: {window: 2s, shards: 8, lanes: 2, accept_limit: 3s, max_clock_skew: 1s, log_retention: 2h}
 cassandra:
   contact_points: [node-1.internal, 10.0.0.2, "::1"]
   port: 9142
@@ -113,6 +113,7 @@ control_plane: {listen: 0.0.0.0:5, metrics: 0.0.0.0:6, namespaces: /etc/tally/na
         region="eu-west-1",
         window_ms=2_000,
         shards=8,
+        lanes=2,
         accept_limit_ms=3_000,
         max_clock_skew_ms=1_000,
         log_retention_s=7_200,
@@ -157,7 +158,7 @@ def test_the_example_shows_every_setting_with_its_default() -> None:
     least = ConfigFile.model_validate(
         {"cassandra": {"contact_points": ["127.0.0.1"], "data_center": "datacenter1"}}
     )
-    assert config.platform == Platform(window_ms=least.platform.window, shards=16)
+    assert config.platform == Platform(window_ms=least.platform.window, shards=16, lanes=4)
     assert config.cassandra == ClusterSettings(
         contact_points=("127.0.0.1",), data_center="datacenter1"
     )
