@@ -213,16 +213,16 @@ NODE_HISTORY_ROWS_PER_S = Constant(
 FOLD_REQUESTS = Constant(
     name="fold_requests",
     unit="",
-    value=10,
-    meaning="requests to agree on one fold of one shard, whatever it holds",
-    source="derived: segments, record (agreement takes four), watermark, and looks before them",
+    value=9,
+    meaning="requests to agree on one fold of one shard, and one more for each lane",
+    source="derived: record (agreement takes four), watermark, and looks before them",
 )
 TAIL_READ_REQUESTS = Constant(
     name="tail_read_requests",
     unit="",
-    value=3,
-    meaning="requests of a read of the rollup and the tail",
-    source="derived: marks, row, segments; calls at the same time share some",
+    value=2,
+    meaning="requests of a read of the rollup and the tail, and one more for each lane",
+    source="derived: marks and row; calls at the same time share some",
 )
 
 # The embedded process: all on one core, folds included.

@@ -14,8 +14,8 @@ from counter.namespaces import Cardinality
 
 # Beyond this nobody should start from a formula.
 NODES_MAX = 1_000
-# Shorter ones that a refusal may propose.
-_SHORTER_WINDOWS_MS = (2_000, 1_000, 500, 200, 100)
+# Windows that a refusal proposes are multiples of it.
+_WINDOW_STEP_MS = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,15 +66,11 @@ def plan(load: Load) -> Plan:
 
 def _logged(formulas: Formulas, cardinality: Cardinality) -> Iterator[Refusal]:
     formulas.workers()
-    hot, other = formulas.partitions()
+    yield from _check_hot_counter(formulas)
     rollups = formulas.rollup_bytes()
-    yield from _check_hot_counter(formulas, hot)
     yield from _check_rollups(formulas, rollups, cardinality)
-    if hot.value >= sizes.PARTITION_BYTES_MAX.value:
-        return
-    shards = formulas.shard_count(hot, other)
-    if shards.value > sizes.SHARDS_MOST.value:
-        yield _too_many_shards(formulas, shards)
+    if layout := [*_check_shards(formulas), *_check_lanes(formulas)]:
+        yield from layout
         return
     formulas.segments_written()
     log, records = formulas.log_bytes()
@@ -99,52 +95,56 @@ def _why(formulas: Formulas, name: str) -> str:
     return formulas.sheet.lines[name].filled
 
 
-def _check_hot_counter(formulas: Formulas, hot: Quantity) -> Iterator[Refusal]:
+def _check_hot_counter(formulas: Formulas) -> Iterator[Refusal]:
+    cores = formulas.hot_fold_cores()
+    if cores.value <= formulas.usable.value:
+        return
     load = formulas.load
-    hot_adds = shown(load.adds_per_s * load.hot_share, "/s")
-    ways = "spread it over several counters and add up their counts"
-    if hot.value >= sizes.PARTITION_BYTES_MAX.value:
-        shorter = _shorter_window(load)
-        window = f"Take --window {shorter}, or {ways}" if shorter else f"{ways.capitalize()}"
-        yield Refusal(
-            code="HOT_COUNTER_PARTITION",
-            what="--hot-share",
-            why=f"the busiest counter gets {hot_adds}, and its events of one window, "
-            f"{shown(hot.value, 'B')} ({_why(formulas, 'hot_bytes')}), lie in one partition of the "
-            f"log, which may have {shown(sizes.PARTITION_BYTES_MAX.value, 'B')}",
-            change=window,
-        )
-    if formulas.hot_cores.value > formulas.usable.value:
-        yield Refusal(
-            code="HOT_COUNTER_FOLD",
-            what="--hot-share",
-            why=f"the busiest counter gets {hot_adds}, and one shard is folded by one worker: "
-            f"{shown(formulas.hot_cores.value, 'cores')} ({_why(formulas, 'hot_fold_cores')}), "
-            f"where {shown(formulas.usable.value, '')} of one may be used",
-            change=f"{ways.capitalize()}, or give it less --headroom",
-        )
+    yield Refusal(
+        code="HOT_COUNTER_FOLD",
+        what="--hot-share",
+        why=f"the busiest counter gets {shown(load.adds_per_s * load.hot_share, '/s')}, and one "
+        f"shard is folded by one worker: {shown(cores.value, 'cores')} "
+        f"({_why(formulas, 'hot_fold_cores')}), where {shown(formulas.usable.value, '')} of one "
+        "may be used",
+        change="Spread it over several counters and add up their counts, or give it less "
+        "--headroom",
+    )
 
 
-def _shorter_window(load: Load) -> str:
-    """The longest that the busiest counter fits in; empty: none does."""
-    for window_ms in _SHORTER_WINDOWS_MS:
-        if WINDOW_MS_MIN <= window_ms < load.window_ms:
-            formulas = Formulas(replace(load, window_ms=window_ms), Sheet())
-            if formulas.partitions()[0].value < sizes.PARTITION_BYTES_MAX.value:
-                return format_ms(window_ms)
-    return ""
-
-
-def _too_many_shards(formulas: Formulas, shards: Quantity) -> Refusal:
-    needed = _why(formulas, "shards")
-    return Refusal(
+def _check_shards(formulas: Formulas) -> Iterator[Refusal]:
+    shards = formulas.shard_count()
+    if shards.value <= sizes.SHARDS_MOST.value:
+        return
+    yield Refusal(
         code="SHARDS",
         what="--adds-per-s",
-        why=f"{shown(shards.value, '')} shards ({needed}) are more than "
-        f"{shown(sizes.SHARDS_MOST.value, '')}: partitions of the log would be over "
-        f"{shown(sizes.PARTITION_BYTES_MAX.value, 'B')}, or workers without shards",
-        change="Take a shorter --window, spread the busiest counter over several, or split the "
-        "load over several platforms",
+        why=f"{shown(shards.value, '')} shards ({_why(formulas, 'shards')}) are more than "
+        f"{shown(sizes.SHARDS_MOST.value, '')}: workers would not share them evenly",
+        change="Split the load over several platforms, or take less --history or --headroom",
+    )
+
+
+def _check_lanes(formulas: Formulas) -> Iterator[Refusal]:
+    lanes = formulas.lane_count()
+    most = sizes.LANES_MOST.value
+    if lanes.value <= most:
+        return
+    load = formulas.load
+    room = most * sizes.PARTITION_BYTES_MAX.value / formulas.sheet["window_bytes"].value
+    window_ms = int(load.window_ms * room) // _WINDOW_STEP_MS * _WINDOW_STEP_MS
+    split = "split the load over several platforms"
+    if window_ms >= WINDOW_MS_MIN:
+        change = f"Take --window {format_ms(window_ms)} or less, or {split}"
+    else:
+        change = split.capitalize()
+    yield Refusal(
+        code="LANES",
+        what="--adds-per-s",
+        why=f"{shown(lanes.value, '')} lanes ({_why(formulas, 'lanes')}) are more than "
+        f"{shown(most, '')}: partitions of the log would be over "
+        f"{shown(sizes.PARTITION_BYTES_MAX.value, 'B')}",
+        change=change,
     )
 
 

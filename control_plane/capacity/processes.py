@@ -1,4 +1,4 @@
-"""From a load to processes and their work: servers, workers, shards, and how far reads are behind.
+"""From a load to processes and their work: servers, workers, the layout of the log, and the lag.
 
 All formulas rise with each number of the load. Where the truth depends on how adds spread over
 counters and time, they take the worst that the load allows.
@@ -41,7 +41,7 @@ class Processes:
         self.usable = self._named("usable_share", "", 1 - self.headroom, "of each core")
         # Filled as the parts are computed.
         self.history_rows: list[tuple[Quantity, Quantity]] = []
-        self.segments = self.commits = self.shards = self.rollups = NOTHING
+        self.segments = self.commits = self.shards = self.lanes = self.rollups = NOTHING
 
     def _on(self, constant: Constant) -> Quantity:
         return constant.on(self.sheet)
@@ -135,11 +135,33 @@ class Processes:
         )
         return self.history_rate
 
-    def partitions(self) -> tuple[Quantity, Quantity]:
-        """What the busiest counter's events of a window take, and those of all others."""
+    def hot_fold_cores(self) -> Quantity:
         hot_share = self.sheet.given(
             "hot_share", "", self.load.hot_share, "of the adds, to the busiest counter"
         )
+        return self._named(
+            "hot_fold_cores",
+            "cores",
+            self.adds * hot_share / self._on(constants.FOLD_HOT_EVENTS_PER_S),
+            "that folding the busiest counter uses: one shard, so one worker",
+        )
+
+    def shard_count(self) -> Quantity:
+        self.shards = self._named(
+            "shards",
+            "",
+            power_of_two(
+                largest(
+                    self._on(sizes.SHARDS_LEAST),
+                    self._on(sizes.SHARDS_PER_WORKER) * self.worker_count,
+                )
+            ),
+            "so that workers share evenly",
+        )
+        return self.shards
+
+    def lane_count(self) -> Quantity:
+        """A commit picks a lane, whatever its counters are: lanes fill evenly."""
         self.event_bytes = self._named(
             "event_bytes",
             "B",
@@ -149,48 +171,30 @@ class Processes:
         window_bytes = self._named(
             "window_bytes", "B", self.adds * self.window * self.event_bytes, "events of a window"
         )
-        hot = self._named(
-            "hot_bytes",
-            "B",
-            window_bytes * hot_share,
-            "of the busiest counter, in one partition of the log",
-        )
-        other = self._named(
-            "other_bytes", "B", window_bytes * (1 - hot_share), "of all others, over all shards"
-        )
-        self.hot_cores = self._named(
-            "hot_fold_cores",
-            "cores",
-            self.adds * hot_share / self._on(constants.FOLD_HOT_EVENTS_PER_S),
-            "that folding the busiest counter uses: one shard, so one worker",
-        )
-        return hot, other
-
-    def shard_count(self, hot: Quantity, other: Quantity) -> Quantity:
-        """`hot` is less than a partition may have."""
-        room = self._on(sizes.PARTITION_BYTES_MAX) - hot
-        self.shards = self._named(
-            "shards",
+        self.lanes = self._named(
+            "lanes",
             "",
             power_of_two(
                 largest(
-                    self._on(sizes.SHARDS_LEAST),
-                    self._on(sizes.SHARDS_PER_WORKER) * self.worker_count,
-                    other / room,
+                    self._on(sizes.LANES_LEAST),
+                    window_bytes / self._on(sizes.PARTITION_BYTES_MAX),
                 )
             ),
-            "so that partitions of the log stay small and workers share evenly",
+            "so that partitions of the log stay small",
         )
         self._named(
-            "partition_bytes", "B", hot + other / self.shards, "of the largest partition of the log"
+            "partition_bytes",
+            "B",
+            window_bytes / self.lanes,
+            "of a partition of the log: a lane of a window",
         )
         self._named(
             "segment_bytes",
             "B",
             self._on(sizes.SEGMENT_EVENTS) * self.event_bytes,
-            "of a segment at most; a mutation may have 1 MiB",
+            "of a segment, at most",
         )
-        return self.shards
+        return self.lanes
 
     def segments_written(self) -> None:
         self.commits = self._named(

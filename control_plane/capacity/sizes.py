@@ -8,7 +8,7 @@ from control_plane.capacity.constants import Constant
 from counter.keys import ROLLUP_BUCKETS
 from counter.namespaces import Cardinality
 from counter.segments import SEGMENT_EVENTS_MAX
-from counter.settings import SHARDS_MAX
+from counter.settings import LANES_MAX, SHARDS_MAX
 
 _FILES = "measured: files of Cassandra 5.0.9 after a flush, uncompressed"
 _TABLE = "counter/storage/cassandra/schema.cql"
@@ -165,6 +165,20 @@ SHARDS_PER_WORKER = Constant(
     value=2,
     meaning="so that shards spread evenly over workers",
     source="assumed",
+)
+LANES_MOST = Constant(
+    name="lanes_max",
+    unit="",
+    value=LANES_MAX,
+    meaning="lanes of a platform, at most",
+    source="docs/fleet-config.md",
+)
+LANES_LEAST = Constant(
+    name="lanes_min",
+    unit="",
+    value=4,
+    meaning="lanes of a platform, by default",
+    source="docs/fleet-config.md",
 )
 
 

@@ -119,7 +119,8 @@ class Formulas(Processes):
             self.adds / self._on(constants.NODE_EVENTS_PER_S),
             self.segments * self._on(constants.NODE_SEGMENT_US) / US_PER_S,
             self.rollups / self._on(constants.NODE_ROLLUPS_PER_S),
-            self.shards / self.window * self._on(constants.FOLD_REQUESTS) / requests,
+            # A read of all lanes is one query, and a read of each of its partitions.
+            self.shards / self.window * (self._on(constants.FOLD_REQUESTS) + self.lanes) / requests,
         ]
         if self.history_rows:
             parts.append(self.history_rate / self._on(constants.NODE_HISTORY_ROWS_PER_S))
@@ -134,7 +135,7 @@ class Formulas(Processes):
     def _store_reads(self) -> Quantity:
         meaning = "reads that reach Cassandra"
         if self.load.reads_the_tail:
-            each = self._on(constants.TAIL_READ_REQUESTS)
+            each = self._on(constants.TAIL_READ_REQUESTS) + self.lanes
             return self._named("store_reads_per_s", "/s", self.reads * each, meaning)
         if not self.load.cache_ttl_ms:
             return self._named("store_reads_per_s", "/s", self.reads, meaning)

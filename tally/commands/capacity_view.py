@@ -43,7 +43,8 @@ _ROWS = (
     ("disk_bytes_per_node", "  on each node"),
     ("memcached_bytes", "memcached"),
     ("shards", "shards"),
-    ("partition_bytes", "  largest partition"),
+    ("lanes", "lanes"),
+    ("partition_bytes", "  a partition of the log"),
 )
 _AFTER = (
     ("client_bytes_per_s", "network, callers"),

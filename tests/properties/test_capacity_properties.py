@@ -28,8 +28,8 @@ HISTORIES = (
 )
 # What a fleet consists of; how far reads are behind is not among it.
 NEEDS = (
-    "servers", "workers", "nodes", "shards", "disk_bytes", "memcached_bytes", "server_cores",
-    "worker_cores", "node_cores", "log_bytes", "fold_record_bytes", "rollup_bytes",
+    "servers", "workers", "nodes", "shards", "lanes", "disk_bytes", "memcached_bytes",
+    "server_cores", "worker_cores", "node_cores", "log_bytes", "fold_record_bytes", "rollup_bytes",
     "segments_per_s", "client_bytes_per_s", "store_bytes_per_s",
 )  # fmt: skip
 RATES = st.floats(min_value=0, max_value=1e7) | st.floats(min_value=0, max_value=1_000)
@@ -134,6 +134,7 @@ def test_what_is_planned_keeps_to_the_limits(load: Load) -> None:
     made = plan(load)
     assume(not made.refusals and load.strategy is not Strategy.BEST_EFFORT)
     assert made.value("workers") <= made.value("shards") <= 4_096
+    assert 4 <= made.value("lanes") <= 256
     assert made.value("partition_bytes") <= 10 * 2**20
     assert made.value("segment_bytes") <= 2**20
     assert made.value("nodes") >= load.replication

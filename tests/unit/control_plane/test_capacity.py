@@ -252,7 +252,7 @@ def test_accurate_reads_reach_cassandra_and_no_cache() -> None:
     load = replace(SMALL, reads_per_s=10_000)
     eventual, accurate = plan(load), plan(replace(load, strategy=Strategy.ACCURATE))
     assert accurate.value("memcached_bytes") == 0 < eventual.value("memcached_bytes")
-    assert accurate.value("store_reads_per_s") == 30_000
+    assert accurate.value("store_reads_per_s") == 10_000 * (2 + 4)  # marks, row, four lanes
     assert eventual.value("store_reads_per_s") == 200  # 1,000 counters, each once in 5 s
 
 
@@ -310,14 +310,8 @@ def refusal_of(**changes: object) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ({"adds_per_s": 1_000_000.0}, "HOT_COUNTER_PARTITION", "--window 2s"),
         (
-            {"adds_per_s": 9e6, "hot_share": 0.9, "name_bytes": 1},
-            "HOT_COUNTER_PARTITION",
-            "Spread it over several counters",
-        ),
-        (
-            {"adds_per_s": 450_000.0, "hot_share": 0.9, "name_bytes": 1, "window_ms": 500},
+            {"adds_per_s": 450_000.0, "hot_share": 0.9},
             "HOT_COUNTER_FOLD",
             "one shard is folded by one worker",
         ),
@@ -327,7 +321,22 @@ def refusal_of(**changes: object) -> tuple[str, str]:
             "ROLLUP_PARTITION",
             "cardinality: high",
         ),
-        ({"adds_per_s": 1e8, "hot_share": 0.0, "counters": 10**8}, "SHARDS", "are more than 4,096"),
+        (
+            {"adds_per_s": 1e8, "hot_share": 0.0, "counters": 10**8, "window_ms": 100},
+            "SHARDS",
+            "16,384 shards (next_power_of_2(max(16, 2 \u00d7 7,755))) are more than 4,096",
+        ),
+        (
+            {"adds_per_s": 1e7, "hot_share": 0.0},
+            "LANES",
+            "512 lanes (next_power_of_2(max(4, 3.1 GB / 10 MiB))) are more than 256",
+        ),
+        ({"adds_per_s": 1e7, "hot_share": 0.0}, "LANES", "Take --window 4300ms or less, or split"),
+        (
+            {"adds_per_s": 1e8, "hot_share": 0.0, "name_bytes": 256, "window_ms": 100},
+            "LANES",
+            "10 MiB. Split the load over several platforms",
+        ),
         ({"adds_per_s": 4e6, "hot_share": 0.0, "node_cores": 1}, "NODES", "Cassandra nodes"),
         ({"adds_per_s": -1.0}, "OUT_OF_RANGE", "--adds-per-s: -1 is out of range"),
         ({"retention_s": 31 * 86_400}, "OUT_OF_RANGE", "keep --history"),
@@ -345,10 +354,36 @@ def test_a_refusal_says_why_and_what_to_change(
     assert words in refusal_of(**changes)[1]
 
 
-def test_the_window_that_a_refusal_proposes_is_planned() -> None:
-    load = replace(SMALL, adds_per_s=1_000_000.0)
-    assert "Take --window 2s" in str(plan(load).refusals[0])
-    assert not plan(replace(load, window_ms=2_000)).refusals
+def test_with_the_window_that_a_refusal_proposes_lanes_are_enough() -> None:
+    load = replace(SMALL, adds_per_s=1e7, batch=10_000, node_cores=64, hot_share=0.01)
+    (refusal,) = plan(load).refusals
+    assert "Take --window 4300ms or less" in str(refusal)
+    made = plan(replace(load, window_ms=4_300))
+    assert made.refusals == ()
+    assert made.value("lanes") == 256
+
+
+def test_shards_follow_the_workers_and_lanes_the_bytes_of_a_window() -> None:
+    few = plan(SMALL)
+    assert (few.value("shards"), few.value("lanes")) == (16, 4)
+    # One counter is hot and long: many bytes, little to fold.
+    load = replace(SMALL, adds_per_s=300_000, name_bytes=256, hot_share=1)
+    made = plan(load)
+    assert (made.value("workers"), made.value("shards")) == (3, 16)
+    window_bytes = 300_000 * 5 * (32 + 256)
+    assert made.value("lanes") == 64 > window_bytes / (10 * 2**20) > 32
+    assert made.value("partition_bytes") == window_bytes / 64
+    rows = plan(replace(SMALL, adds_per_s=300_000, counters=10**6))
+    assert (rows.value("shards"), rows.value("lanes")) == (64, 16)
+
+
+def test_each_lane_is_read_by_each_fold() -> None:
+    """What a fold asks of nodes, by the difference that lanes make."""
+    load = replace(SMALL, adds_per_s=100_000, batch=10_000)
+    few, many = plan(load), plan(replace(load, name_bytes=256))
+    assert (few.value("lanes"), many.value("lanes")) == (4, 16)
+    more = many.value("copy_cores") - few.value("copy_cores")
+    assert more == pytest.approx(16 / 5 * (16 - 4) / 3_760)
 
 
 @pytest.mark.parametrize(

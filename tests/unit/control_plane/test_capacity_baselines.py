@@ -29,6 +29,7 @@ CASES = {
     "best_effort": "--adds-per-s 100k --reads-per-s 100k --counters 5M --strategy best_effort"
     " --dedupe-ttl 10m",
     "refused_hot_counter": "--adds-per-s 20M --reads-per-s 1k --counters 1M --hot-share 0.5",
+    "refused_lanes": "--adds-per-s 10M --reads-per-s 1k --counters 1M --hot-share 0.01",
     "refused_counters": "--adds-per-s 1k --reads-per-s 1k --counters 1G",
 }
 

@@ -32,8 +32,8 @@ def test_a_fleet_for_a_load(tally: Any) -> None:
     shown = rows(ran)
     assert shown["servers"] == ["74", "max(2, ceil(37 cores / 0.5))"]
     assert {
-        "workers", "Cassandra nodes", "disk of all nodes", "memcached", "shards", "window",
-        "cardinality", "complete_through", "network, callers",
+        "workers", "Cassandra nodes", "disk of all nodes", "memcached", "shards", "lanes",
+        "window", "cardinality", "complete_through", "network, callers",
     } <= set(shown)  # fmt: skip
     assert "cost" not in shown
     assert shown["cardinality"][0] == "high"
@@ -102,14 +102,15 @@ def test_all_mistakes_of_a_price_file_are_told(tally: Any, tmp_path: Path) -> No
 
 
 def test_a_refusal(tally: Any) -> None:
-    options = ("--adds-per-s", "1M", "--reads-per-s", "1k", "--counters", "1M")
+    options = ("--adds-per-s", "10M", "--reads-per-s", "1k", "--counters", "1M")
     ran = tally("capacity", *options)
     assert (ran.code, ran.out) == (1, "")
-    assert "tally: refused: --hot-share: the busiest counter gets 50,000/s" in ran.err
-    assert "Take --window 2s" in ran.err
+    assert "tally: refused: --hot-share: the busiest counter gets 500,000/s" in ran.err
+    assert "tally: refused: --adds-per-s: 512 lanes" in ran.err
+    assert "Take --window 4300ms or less" in ran.err
     ran = tally("capacity", *options, "--json", "--prices", str(PRICES))
     assert ran.code == 1
-    assert ran.json["refusals"][0]["code"] == "HOT_COUNTER_PARTITION"
+    assert [each["code"] for each in ran.json["refusals"]] == ["HOT_COUNTER_FOLD", "LANES"]
     assert ran.json["fleet"] is None
 
 
