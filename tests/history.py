@@ -1,18 +1,15 @@
-"""A history of calls and the checker that explains every count by it.
+"""A history of calls, as it is recorded while a test runs, and what must come of it.
 
-Outcomes: `ok` (it happened), `fail` (a refusal that promises it did not), `unknown` (anything
-else). Retries of one token are one event.
+The calls are those of `tally verify`, which checks them; `expected` is a model of its own, for what
+counters must be once every token is settled. Retries of one token are one event.
 """
 
 from dataclasses import dataclass, field
-from enum import Enum
+from pathlib import Path
 from typing import NamedTuple
 
-
-class Outcome(Enum):
-    UNKNOWN = "unknown"
-    OK = "ok"
-    FAIL = "fail"
+from tally.verify.check import Report, check
+from tally.verify.history import Call, Outcome, write_history
 
 
 class EventId(NamedTuple):
@@ -24,29 +21,38 @@ class EventId(NamedTuple):
 
 @dataclass
 class History:
+    calls: list[Call] = field(default_factory=list)
     deltas: dict[EventId, int | None] = field(default_factory=dict)  # None: a clear
     outcomes: dict[EventId, Outcome] = field(default_factory=dict)
-    contradictions: list[str] = field(default_factory=list)
-    calls: int = 0
     duplicates_seen: int = 0
 
-    def invoke(self, event: EventId, delta: int | None) -> None:
-        self.calls += 1
-        assert self.deltas.setdefault(event, delta) == delta
-        self.outcomes.setdefault(event, Outcome.UNKNOWN)
+    def plan(self, event: EventId, delta: int | None) -> None:
+        """The event is about to be sent, once or more often."""
+        self.deltas[event] = delta
+        self.outcomes[event] = Outcome.UNKNOWN
 
-    def complete(self, event: EventId, outcome: Outcome) -> None:
-        """A later answer may settle an unknown one, but two definite ones must agree."""
-        before = self.outcomes[event]
-        if outcome is Outcome.UNKNOWN:
-            return
-        if before is not Outcome.UNKNOWN and before is not outcome:
-            self.contradictions.append(f"{event}: {before.value}, then {outcome.value}")
-        self.outcomes[event] = outcome
+    def record(self, call: Call) -> None:
+        """A later answer may settle an unknown one. Whether answers agree, `report` says."""
+        self.calls.append(call)
+        if call.settles_token:
+            event = EventId(call.namespace, call.counter, call.generation_time_ns, call.token)
+            self.outcomes[event] = call.outcome
 
-    def settle(self, event: EventId, *, applied: bool) -> None:
-        """What the platform says for ever, against what the client saw (I7)."""
-        self.complete(event, Outcome.OK if applied else Outcome.FAIL)
+    @property
+    def writes(self) -> int:
+        return sum(call.is_write for call in self.calls)
+
+    @property
+    def reads(self) -> int:
+        return sum(call.count is not None for call in self.calls)
+
+    def report(self) -> Report:
+        return check(self.calls)
+
+    def save(self, path: Path) -> None:
+        """For `tally verify`."""
+        with path.open("wb") as stream:
+            write_history(self.calls, stream)
 
     def counters(self) -> list[tuple[str, str]]:
         return sorted({(event.namespace, event.counter) for event in self.deltas})

@@ -3,15 +3,18 @@
 16 clients add positive and negative deltas to 200 counters, send a third of their calls twice or
 more with the same token, to any of the servers, send some late, and clear now and then. After
 convergence every counter is exact on the eventual and on the accurate path of every server, each
-token's status is what its client saw, and nothing that was acknowledged is missing.
+token's status is what its client saw, and nothing that was acknowledged is missing. The whole
+history, with what was read meanwhile, then passes the rules of `tally verify`.
 """
 
 import asyncio
 import itertools
 import random
+import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc
 
@@ -19,7 +22,9 @@ from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter.v1 import rollup_service_pb2 as rollups_pb
 from counter.v1 import rollup_service_pb2_grpc as rollups_grpc
-from tests.history import EventId, History, Outcome
+from tally.verify.history import Call, CallKind, Outcome
+from tests.calls import refusal_of
+from tests.history import EventId, History
 
 CLIENTS = 16
 COUNTERS = 200
@@ -29,8 +34,8 @@ CONVERGED_WITHIN_S = 60.0
 NS = 1_000_000_000
 
 # A namespace that is deleted for a while, or takes smaller deltas only, refuses a call and says
-# nothing of its token: another attempt may have been taken.
-_DEFINITELY_NOT = {grpc.StatusCode.FAILED_PRECONDITION}
+# nothing of its token: another attempt may have been taken. An expired token is refused for ever.
+_REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION}
 
 
 def token_message(event: EventId) -> pb.IdempotencyToken:
@@ -62,6 +67,7 @@ class Client:
         self.channels = [open_channel(address) for address in addresses]
         self.stubs = [pb_grpc.CounterServiceStub(channel) for channel in self.channels]
         self.sent: list[EventId] = []
+        self.seen_ns: dict[tuple[str, str], int] = {}  # by counter: the last complete_through
         # Only this client writes to its own counter, so it knows what an accurate read must say.
         self.own = ("quotas", f"own-{number}")
 
@@ -69,7 +75,9 @@ class Client:
         while not stop.is_set():
             kind = self.random.random()
             if kind < 0.03:
-                await self.check_own_counter()
+                await self.read_own_counter()
+            elif kind < 0.05 and self.sent:
+                await self.read_any_counter()
             elif kind < 0.10 and self.sent:
                 await self.send(self.random.choice(self.sent[-200:]))  # a retry, maybe very late
             else:
@@ -90,53 +98,101 @@ class Client:
         token = f"client{self.number}-{next(self.tokens)}"
         event = EventId(namespace, f"counter-{number}", time_ns, token)
         delta = None if self.random.random() < 0.01 else self.random.choice([-3, -1, 1, 2, 5, 1000])
-        self.history.deltas[event] = delta
-        self.history.outcomes[event] = Outcome.UNKNOWN
+        self.history.plan(event, delta)
         self.sent.append(event)
         return event
 
     async def send(self, event: EventId) -> None:
         delta = self.history.deltas[event]
-        self.history.invoke(event, delta)
         common = {
             "namespace": event.namespace,
             "counter_name": event.counter,
             "idempotency_token": token_message(event),
         }
         stub = self.random.choice(self.stubs)
+        outcome, reason = Outcome.OK, ""
+        invoked_ns = time.monotonic_ns()
         try:
             if delta is None:
                 answer = await stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
             else:
                 request = pb.AddCountRequest(delta=delta, **common)
                 answer = await stub.AddCount(request, timeout=5)
-        except grpc.aio.AioRpcError as error:
-            definitely_not = error.code() in _DEFINITELY_NOT
-            self.history.complete(event, Outcome.FAIL if definitely_not else Outcome.UNKNOWN)
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
-                await asyncio.sleep(0.05)
-        else:
-            self.history.complete(event, Outcome.OK)
             self.history.duplicates_seen += answer.duplicate
+        except grpc.aio.AioRpcError as error:
+            outcome = Outcome.UNKNOWN
+            if error.code() in _REFUSALS:
+                outcome, reason = Outcome.FAIL, refusal_of(error).reason
+            elif error.code() is grpc.StatusCode.UNAVAILABLE:
+                await asyncio.sleep(0.05)
+        self.history.record(
+            Call(
+                client=str(self.number),
+                call=CallKind.CLEAR if delta is None else CallKind.ADD,
+                namespace=event.namespace,
+                counter=event.counter,
+                invoked_ns=invoked_ns,
+                completed_ns=time.monotonic_ns(),
+                outcome=outcome,
+                reason=reason,
+                token=event.token,
+                generation_time_ns=event.time_ns,
+                delta=delta,
+            )
+        )
 
-    async def check_own_counter(self) -> None:
-        """An accurate read includes the caller's own adds at once."""
+    async def read_own_counter(self) -> None:
+        """Only this client writes to it, so an accurate read leaves little to be explained."""
         namespace, counter = self.own
         event = EventId(namespace, counter, time.time_ns(), f"own{self.number}-{next(self.tokens)}")
-        self.history.deltas[event], self.history.outcomes[event] = 1, Outcome.UNKNOWN
+        self.history.plan(event, 1)
         await self.send(event)
-        mine = [o for e, o in self.history.outcomes.items() if (e.namespace, e.counter) == self.own]
-        surely, maybe = mine.count(Outcome.OK), mine.count(Outcome.UNKNOWN)
+        await self.read(namespace, counter)
+
+    async def read_any_counter(self) -> None:
+        event = self.random.choice(self.sent[-200:])
+        at_least_ns = self.seen_ns.get((event.namespace, event.counter))
+        await self.read(event.namespace, event.counter, at_least_ns=at_least_ns)
+
+    async def read(self, namespace: str, counter: str, *, at_least_ns: int | None = None) -> None:
         request = pb.GetCountRequest(namespace=namespace, counter_name=counter)
+        if at_least_ns is not None:
+            request.at_least.FromNanoseconds(at_least_ns)
+        invoked_ns = time.monotonic_ns()
         try:
-            stub = self.random.choice(self.stubs)
-            count = (await stub.GetCount(request, timeout=5)).value.count
+            value = (await self.random.choice(self.stubs).GetCount(request, timeout=5)).value
         except grpc.aio.AioRpcError:
             return
-        if not surely <= count <= surely + maybe:
-            self.history.contradictions.append(
-                f"{self.own} reads {count}, not {surely} to {surely + maybe}"
-            )
+        call = read_call(f"{self.number}", namespace, counter, invoked_ns, value, at_least_ns)
+        self.history.record(call)
+        if call.complete_through_ns is not None:
+            self.seen_ns[namespace, counter] = call.complete_through_ns
+
+
+def read_call(
+    client: str,
+    namespace: str,
+    counter: str,
+    invoked_ns: int,
+    value: pb.CountValue,
+    at_least_ns: int | None = None,
+) -> Call:
+    """A read that has just been answered, as the history has it."""
+    stamped = value.HasField("complete_through")
+    return Call(
+        client=client,
+        call=CallKind.GET,
+        namespace=namespace,
+        counter=counter,
+        invoked_ns=invoked_ns,
+        completed_ns=time.monotonic_ns(),
+        outcome=Outcome.OK,
+        accurate=value.source == pb.SOURCE_ROLLUP_AND_TAIL,
+        at_least_ns=at_least_ns,
+        count=value.count,
+        complete_through_ns=value.complete_through.ToNanoseconds() if stamped else None,
+        epoch=value.epoch,
+    )
 
 
 async def settle_all(stub: pb_grpc.CounterServiceStub, history: History) -> None:
@@ -150,9 +206,23 @@ async def settle_all(stub: pb_grpc.CounterServiceStub, history: History) -> None
         )
         ends = time.monotonic() + CONVERGED_WITHIN_S
         while True:
+            invoked_ns = time.monotonic_ns()
             status = (await stub.GetTokenStatus(request, timeout=10)).status
             if status != pb.TOKEN_STATUS_PENDING:
-                history.settle(event, applied=status == pb.TOKEN_STATUS_APPLIED)
+                applied = status == pb.TOKEN_STATUS_APPLIED
+                history.record(
+                    Call(
+                        client="settling",
+                        call=CallKind.TOKEN_STATUS,
+                        namespace=event.namespace,
+                        counter=event.counter,
+                        invoked_ns=invoked_ns,
+                        completed_ns=time.monotonic_ns(),
+                        outcome=Outcome.OK if applied else Outcome.FAIL,
+                        token=event.token,
+                        generation_time_ns=event.time_ns,
+                    )
+                )
                 return
             assert time.monotonic() < ends, f"{event} stays pending"
             await asyncio.sleep(0.1)
@@ -169,14 +239,18 @@ async def assert_counts(stub: pb_grpc.CounterServiceStub, history: History) -> N
         request = pb.GetCountRequest(namespace=namespace, counter_name=counter)
         ends = time.monotonic() + CONVERGED_WITHIN_S
         while True:  # no write happens any more: only folds make it fresher
+            invoked_ns = time.monotonic_ns()
             value = (await stub.GetCount(request, timeout=10)).value
+            history.record(read_call("checking", namespace, counter, invoked_ns, value))
             if value.complete_through.ToNanoseconds() >= last_ns:
                 break
             assert time.monotonic() < ends, f"{counter} stays stale: {value}"
             await asyncio.sleep(0.05)
         assert (value.count, value.epoch) == expected, f"{namespace}/{counter}"
         request.max_staleness.FromNanoseconds(0)
+        invoked_ns = time.monotonic_ns()
         accurate = (await stub.GetCount(request, timeout=10)).value
+        history.record(read_call("checking", namespace, counter, invoked_ns, accurate))
         assert accurate.source == pb.SOURCE_ROLLUP_AND_TAIL
         assert (accurate.count, accurate.epoch) == expected, f"{namespace}/{counter}, accurate"
 
@@ -261,12 +335,12 @@ class Load:
     async def check(self, *, worker: str) -> None:
         """Every token is settled as its client saw it, and all servers agree on every counter, on
         its history and on what its events add up to."""
-        assert self.history.contradictions == [], self.history.contradictions[:5]
+        self._assert_no_violation()
         channels = [open_channel(address) for address in self._addresses]
         stubs = [pb_grpc.CounterServiceStub(channel) for channel in channels]
         try:
             await settle_all(stubs[0], self.history)
-            assert self.history.contradictions == [], self.history.contradictions[:5]
+            self._assert_no_violation()
             for stub in stubs:
                 await assert_counts(stub, self.history)
                 await assert_history(stub, self.history)
@@ -274,13 +348,26 @@ class Load:
         finally:
             for channel in channels:
                 await channel.close()
+        self._assert_no_violation()
         self._assert_it_was_a_test()
+
+    def _assert_no_violation(self) -> None:
+        violations = self.history.report().violations
+        if violations:
+            path = Path(tempfile.mkdtemp(prefix="tally-history-")) / "history.jsonl"
+            self.history.save(path)
+            first = "\n".join(str(each) for each in violations[:5])
+            raise AssertionError(f"{first}\nAll of it: tally verify {path}")
 
     def _assert_it_was_a_test(self) -> None:
         """Tokens were sent twice and late, duplicates were told, and counters cleared."""
         history = self.history
         assert len(history.deltas) > 1_000
-        assert history.calls > len(history.deltas) * 1.3
+        assert history.writes > len(history.deltas) * 1.3
+        report = history.report()
+        assert all(report.checked.values()), report.checked
+        assert report.tokens_unsettled == 0
+        assert report.counters_read_whole == report.counters
         assert list(history.outcomes.values()).count(Outcome.FAIL) > 10
         assert history.duplicates_seen > 10
         assert any(delta is None for delta in history.deltas.values())

@@ -30,6 +30,7 @@ from tally.commands import (
     server,
     status,
     token,
+    verify,
     version,
     versions,
     watch,
@@ -113,6 +114,7 @@ app.command("capacity", epilog=capacity.CAPACITY_FIELDS, rich_help_panel=PLATFOR
     capacity.capacity
 )
 app.command("check", epilog=check.CHECK_FIELDS, rich_help_panel=PLATFORM)(check.check)
+app.command("verify", epilog=verify.VERIFY_FIELDS, rich_help_panel=PLATFORM)(verify.verify)
 app.command("version", epilog=version.VERSION_FIELDS, rich_help_panel=PLATFORM)(version.version)
 
 app.command("server", rich_help_panel=FLEET)(server.server)
