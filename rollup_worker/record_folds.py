@@ -79,7 +79,10 @@ class RecordFolds:
         return fold
 
     async def snapshot(self, version: int) -> Snapshot:
-        """A version never changes, so the last one is kept."""
+        """A version never changes, so the last one is kept. Version 0, of records from before the
+        first namespaces were applied, is not in the store."""
+        if version == EMPTY.version:
+            return EMPTY
         if self._last_snapshot.version != version:
             snapshot = await self._namespace_store.get(version)
             assert snapshot is not None, version

@@ -174,6 +174,23 @@ async def test_an_idle_shard_is_folded_rarely_and_a_busy_one_at_once(world: Worl
     assert len(await world.records(idle)) <= 60 // idle_windows + 1
 
 
+@pytest.mark.parametrize("windows_before", [10, 11])
+async def test_an_idle_shard_goes_on_after_midnight(world: World, windows_before: int) -> None:
+    """With one of the two numbers the day ends with fewer windows than an idle shard waits for. No
+    more can join them, because a record does not cross days."""
+    to_midnight_ms = (NS_PER_DAY - world.clock.now_ns() % NS_PER_DAY) // NS_PER_MS
+    grace_ms = PLATFORM.close_grace_ns // NS_PER_MS
+    world.clock.advance_ms(to_midnight_ms + grace_ms - windows_before * PLATFORM.window_ms)
+    parts = world.worker()
+    for _ in range(30):
+        await parts.worker.round()
+        world.clock.advance_ms(PLATFORM.window_ms)
+    closed = (await world.stores.ledger.closed()).through
+    idle_windows = rollup_worker.rollup._IDLE_FOLD_NS // world.layout.window_ns
+    assert world.layout.start_ns(closed) % NS_PER_DAY < NS_PER_DAY // 2, "midnight is over"
+    assert closed - min(await world.stores.ledger.watermarks()) < idle_windows
+
+
 async def test_folds_refresh_what_is_read_with_their_stamp(world: World) -> None:
     namespace_id = world.id_of("plays")
     read = ((namespace_id, "views"), CachedCount(0, 0, 0, 0))

@@ -1,0 +1,4 @@
+from tests.simulation.command import main
+
+if __name__ == "__main__":
+    main()

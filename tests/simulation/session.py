@@ -1,0 +1,89 @@
+"""A session of the Cassandra adapters on the simulated replicas."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from counter.storage.cassandra.session import CassandraSession, Row
+from tests.simulation.machines import Machine
+from tests.simulation.replicas import Cell, Put, Replicas
+from tests.simulation.statements import (
+    AGREEMENTS,
+    READS,
+    READS_OF_MANY,
+    WRITES,
+    Mutation,
+    Selection,
+)
+from tests.simulation.witness import Witness
+
+_MARKS = ("closed", "watermarks")
+
+
+class SimulatedSession(CassandraSession):
+    """Runs statements by name; all that the adapters do with them, and `agree` itself, is real."""
+
+    def __init__(self, replicas: Replicas, machine: Machine, witness: Witness) -> None:
+        self._replicas = replicas
+        self._machine = machine
+        self._witness = witness
+
+    async def run(self, name: str, parameters: Sequence[Any]) -> list[Row]:
+        self._witness.trace(self._machine.name, name)
+        before = self._witness.marks_before(name) if name in _MARKS else None
+        await self._replicas.before(name)
+        if name in WRITES:
+            await self._write([WRITES[name](parameters)])
+            self._witness.wrote(name, parameters)
+            return []
+        if name in AGREEMENTS:
+            return await self._insert(AGREEMENTS[name](parameters))
+        if name in READS_OF_MANY:
+            found = await asyncio.gather(
+                *(self._select(each) for each in READS_OF_MANY[name](parameters))
+            )
+            return [row for rows in found for row in rows]
+        selection = READS[name](parameters)
+        store_ms = self._replicas.now_ms(self._machine.epoch_ns) if name == "closed" else 0
+        rows = await self._replicas.read(self._machine.name, selection)
+        if name == "count_rollups":
+            return [(len(rows),)]
+        answer = [selection.columns(key, value) for key, value in rows]
+        if before is not None:
+            self._witness.saw_marks(name, before, answer)
+        return [(*row, store_ms) for row in answer] if name == "closed" else answer
+
+    async def run_batch(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Rows of one partition are one mutation; partitions of one batch are not."""
+        self._witness.trace(self._machine.name, name)
+        await self._replicas.before(name)
+        await self._write([WRITES[name](row) for row in rows])
+        for row in rows:
+            self._witness.wrote(name, row)
+
+    async def _select(self, selection: Selection) -> list[Row]:
+        rows = await self._replicas.read(self._machine.name, selection)
+        return [selection.columns(key, value) for key, value in rows]
+
+    async def _write(self, mutations: list[Mutation]) -> None:
+        clock_us = self._machine.clock.now_ns() // 1_000
+        puts = [
+            Put(
+                each.table,
+                each.partition,
+                each.row,
+                Cell(
+                    clock_us if each.stamp_us is None else each.stamp_us,
+                    each.value,
+                    self._replicas.ends_s(each),
+                ),
+            )
+            for each in mutations
+        ]
+        await self._replicas.write(self._machine.name, puts)
+
+    async def _insert(self, mutation: Mutation) -> list[Row]:
+        present = await self._replicas.insert_if_absent(self._machine.name, mutation)
+        if present is None:
+            return [(True,)]
+        return [(False, *mutation.partition, *mutation.row, *present)]
