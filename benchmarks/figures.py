@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import median, quantiles
+from statistics import median
 
 
 class Bound(StrEnum):
@@ -61,5 +61,12 @@ def over_rounds(
     )
 
 
-def percentile_ms(latencies_s: Sequence[float], percent: int) -> float:
-    return quantiles(latencies_s, n=100, method="inclusive")[percent - 1] * 1_000
+def percentile_ms(latencies_s: Sequence[float], percent: float) -> float:
+    """By linear interpolation between the two nearest; `percent` is 0 to 100."""
+    if not latencies_s:
+        raise ValueError("no latencies: nothing was answered, so there is no percentile")
+    ordered = sorted(latencies_s)
+    position = (len(ordered) - 1) * percent / 100
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return (ordered[below] + (ordered[above] - ordered[below]) * (position - below)) * 1_000

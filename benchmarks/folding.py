@@ -10,7 +10,7 @@ from counter.clock import NS_PER_S
 from counter.v1 import rollup_service_pb2 as pb
 from counter.v1 import rollup_service_pb2_grpc as pb_grpc
 
-_FOLDED_WITHIN_S = 120.0
+_FOLDED_WITHIN_S = 300.0
 _POLL_S = 0.1
 
 

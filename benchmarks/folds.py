@@ -18,7 +18,7 @@ from statistics import median
 from benchmarks.figures import Figure, at_least
 from benchmarks.progress import Progress
 from benchmarks.requests import counter_name
-from counter.clock import NS_PER_S, ManualClock
+from counter.clock import NS_PER_S, Clock, ManualClock
 from counter.events import Event
 from counter.keys import counter_hash, namespace_prefix
 from counter.namespaces import (
@@ -208,14 +208,18 @@ async def _memory() -> AsyncIterator[FoldStores]:
 
 
 @asynccontextmanager
-async def on_sqlite(directory: Path, platform: Platform) -> AsyncIterator[FoldStores]:
+async def on_sqlite(
+    directory: Path, platform: Platform, clock: Clock | None = None
+) -> AsyncIterator[FoldStores]:
+    """On a clock that stands still, unless there is one."""
+    clock = clock or ManualClock()
     database = Database(directory)
     try:
-        ledger = SqliteLedger(database, ManualClock(), region=platform.region)
+        ledger = SqliteLedger(database, clock, region=platform.region)
         rollup_store = SqliteRollupStore(database, region=platform.region)
         history_store = SqliteHistoryStore(database, region=platform.region)
         yield FoldStores(
-            event_log=SqliteEventLog(database, ManualClock(), region=platform.region),
+            event_log=SqliteEventLog(database, clock, region=platform.region),
             ledger=ledger,
             rollup_store=rollup_store,
             history_store=history_store,

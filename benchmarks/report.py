@@ -1,26 +1,23 @@
 """The figures as a table for people and as JSON for programs."""
 
 import json
-import os
-import platform
-import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.charts.terminal import show_series
 from benchmarks.figures import Figure
-from tally.dev.jars import CASSANDRA_VERSION
+from benchmarks.machine import machine, versions
+from benchmarks.series import Series
 
 # A terminal may be narrower, and a pipe has no width at all.
 _COLUMNS_MIN = 120
-_GIGABYTE = 1_000_000_000
+_MET = {True: "[green]yes[/green]", False: "[bold red]MISSED[/bold red]", None: ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,51 +26,73 @@ class Report:
     figures: Sequence[Figure]
     quick: bool
     elapsed_s: float
+    series: Series = field(default_factory=Series)
+    notes: Sequence[str] = ()  # in sentences: where a peer is ahead, what was not measured
+    systems: Sequence[dict[str, str]] = ()  # how each was used, and what it promises
+    versions: dict[str, str] = field(default_factory=versions)
+    machine: dict[str, Any] = field(default_factory=machine)
 
-    def print(self) -> None:
-        console = Console()
+    def print(self, console: Console | None = None) -> None:
+        console = console or Console()
         console.width = max(console.width, _COLUMNS_MIN)
-        table = Table(title=self.title, title_justify="left")
-        table.add_column("what")
-        table.add_column("figure", justify="right")
-        table.add_column("rounds", justify="right")
-        table.add_column("target", justify="right")
-        table.add_column("met")
-        for figure in self.figures:
-            table.add_row(
-                figure.name,
-                shown(figure),
-                "" if figure.spread is None else " to ".join(map(_number, figure.spread)),
-                ""
-                if figure.target is None
-                else f"{figure.target.bound} {_number(figure.target.value)}",
-                {True: "[green]yes[/green]", False: "[red]MISSED[/red]", None: ""}[figure.met],
-            )
-            explained = [f"{name} {_number(value)}" for name, value in figure.explains.items()]
-            if explained:
-                table.add_row(f"  [dim]{', '.join(explained)}[/dim]")
-            table.add_section()
-        console.print(table)
-        machine = self._machine()
+        console.print()
+        console.print(self._table())
+        console.print(self._verdict())
+        show_series(self.series, console)
+        for note in self.notes:
+            console.print(f"- {note}", highlight=False)
         console.print(
-            f"{machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}; "
-            + ", ".join(f"{name} {number}" for name, number in self._versions().items())
-            + f"; {self.elapsed_s:.0f} s"
+            f"[dim]{self.machine['cores']} cores, {self.machine['memory_gb']} GB, "
+            f"{self.machine['system']}; "
+            + ", ".join(f"{name} {number}" for name, number in self.versions.items())
+            + f"; {self.elapsed_s:.0f} s[/dim]",
+            highlight=False,
         )
         if self.quick:
             console.print("A quick run: fewer rounds, fewer counters. Compare full runs only.")
 
+    def _table(self) -> Table:
+        table = Table(title=self.title, title_justify="left", title_style="bold")
+        table.add_column("what")
+        table.add_column("figure", justify="right", no_wrap=True)
+        table.add_column("rounds", justify="right", no_wrap=True)
+        table.add_column("target", justify="right", no_wrap=True)
+        table.add_column("met", no_wrap=True)
+        for figure in self.figures:
+            table.add_row(
+                _described(figure),
+                f"[bold]{shown(figure)}[/bold]",
+                "" if figure.spread is None else " to ".join(map(_number, figure.spread)),
+                ""
+                if figure.target is None
+                else f"{figure.target.bound} {_number(figure.target.value)}",
+                _MET[figure.met],
+            )
+            table.add_section()
+        return table
+
+    def _verdict(self) -> str:
+        judged = [figure for figure in self.figures if figure.target is not None]
+        missed = [figure.name for figure in judged if not figure.met]
+        if not judged:
+            return ""
+        if not missed:
+            return f"[green]All {len(judged)} targets met.[/green]"
+        return f"[bold red]{len(missed)} of {len(judged)} targets missed:[/bold red] " + "; ".join(
+            missed
+        )
+
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self._json(), indent=2) + "\n")
+        path.write_text(json.dumps(self.as_json(), indent=2) + "\n")
 
-    def _json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {
             "measured_on": datetime.now(UTC).date().isoformat(),
             "what": self.title,
             "quick": self.quick,
-            "versions": self._versions(),
-            "machine": self._machine(),
+            "versions": self.versions,
+            "machine": self.machine,
             "figures": [
                 {
                     "name": figure.name,
@@ -90,29 +109,29 @@ class Report:
                 }
                 for figure in self.figures
             ],
-        }
-
-    def _versions(self) -> dict[str, str]:
-        return {
-            "tally": version("tally"),
-            "python": platform.python_version(),
-            "grpcio": version("grpcio"),
-            "sqlite": sqlite3.sqlite_version,
-            "cassandra": CASSANDRA_VERSION,
-            "cassandra-driver": version("cassandra-driver"),
-        }
-
-    def _machine(self) -> dict[str, Any]:
-        """What it can do, not which one it is."""
-        return {
-            "cores": os.cpu_count(),
-            "memory_gb": round(psutil.virtual_memory().total / _GIGABYTE),
-            "system": f"{platform.system()} {platform.machine()}",
+            "notes": list(self.notes),
+            "systems": list(self.systems),
+            "series": _all_rounded(self.series.as_json()),
         }
 
 
 def shown(figure: Figure) -> str:
     return f"{_number(figure.value)} {figure.unit}"
+
+
+def _described(figure: Figure) -> str:
+    explained = ", ".join(f"{name} {_number(value)}" for name, value in figure.explains.items())
+    return f"{figure.name}\n  [dim]{explained}[/dim]" if explained else figure.name
+
+
+def _all_rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return _rounded(value)
+    if isinstance(value, dict):
+        return {name: _all_rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_all_rounded(each) for each in value]
+    return value
 
 
 def _rounded(value: float) -> float:

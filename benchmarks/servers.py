@@ -5,15 +5,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from counter.rpc.server import MESSAGE_BYTES_MAX
+
+T = TypeVar("T")
 
 NAMESPACE = "plays"
 _NAMESPACE_YAML = f"namespace: {NAMESPACE}\nstrategy: eventual\n"
@@ -23,19 +26,33 @@ _POLL_S = 0.05
 
 
 class Server:
-    """A running child process and one channel to it."""
+    """A running child process, with the processes that it started, and one channel to it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: grpc.aio.Channel) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], channel: grpc.aio.Channel, address: str
+    ) -> None:
         self._process = psutil.Process(process.pid)
         self.channel = channel
+        self.address = address
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def cpu_s(self) -> float:
-        """Processor time since the start, of all threads."""
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
+        """Processor time since the start, of all processes and threads."""
+        return sum(times.user + times.system for times in self._each(psutil.Process.cpu_times))
 
     def memory_bytes(self) -> int:
-        return int(self._process.memory_info().rss)
+        return sum(memory.rss for memory in self._each(psutil.Process.memory_info))
+
+    def _each(self, look: Callable[[psutil.Process], T]) -> list[T]:
+        """Looks at the process and at those that it started, but for one that has just ended."""
+        looked = [look(self._process)]
+        for child in self._process.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                looked.append(look(child))
+        return looked
 
     def peak_memory_bytes(self) -> int:
         """The most resident memory that the process ever had, as the kernel counts it."""
@@ -64,9 +81,9 @@ async def tally_server(home: Path, *flags: str) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def program(name: str, home: Path, config: Path) -> AsyncIterator[Server]:
+async def program(name: str, home: Path, config: Path, *flags: str) -> AsyncIterator[Server]:
     """A program of a fleet: `tally server`, `tally worker` or `tally control-plane`."""
-    async with _running(name, home, ["tally", name, "--config", str(config)]) as server:
+    async with _running(name, home, ["tally", name, "--config", str(config), *flags]) as server:
         yield server
 
 
@@ -83,7 +100,7 @@ async def _running(name: str, home: Path, arguments: Sequence[str]) -> AsyncIter
         async with grpc.aio.insecure_channel(address, options=options) as channel:
             if not await _ready(process, channel):
                 raise RuntimeError(f"{name} did not start: {_end_of(log)}")
-            yield Server(process, channel)
+            yield Server(process, channel, address)
     finally:
         process.terminate()
         try:

@@ -1,0 +1,1 @@
+SELECT name, count FROM counts WHERE name = ANY ($1::text[])
