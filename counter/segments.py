@@ -16,6 +16,8 @@ from counter.events import Event
 # With the longest name (256 bytes), the longest token (64) and 24 bytes of msgpack around them,
 # a full segment has 860 KB: always under the 1 MiB that one mutation may carry.
 SEGMENT_EVENTS_MAX = 2_500
+# To fetch and to open one takes as long as to read so many of its events.
+_SEGMENT_COSTS_EVENTS = 20
 
 _VERSION = 1
 _HEADER_BYTES = 9
@@ -58,12 +60,13 @@ def decode(body: bytes) -> list[Event]:
 
 
 def slices(refs: Iterable[SegmentRef], *, events_max: int) -> Iterator[list[SegmentRef]]:
-    """Cuts segments into pieces of about `events_max` events: about the same work each."""
+    """Cuts segments into pieces of about `events_max` events, or fewer if the segments are small:
+    about the same work each."""
     slice_: list[SegmentRef] = []
     events = 0
     for ref in refs:
         slice_.append(ref)
-        events += ref.event_count
+        events += ref.event_count + _SEGMENT_COSTS_EVENTS
         if events >= events_max:
             yield slice_
             slice_, events = [], 0

@@ -18,7 +18,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random, SystemRandom
+from random import Random
 from time import perf_counter
 
 from counter.errors import Overloaded, ShuttingDown
@@ -39,12 +39,14 @@ class CommitLimits:
     segments_per_commit: int = 256
     events_waiting_max: int = 100_000  # beyond it: RESOURCE_EXHAUSTED
     # From the start of one commit to the start of the next.
-    gather_ms_per_further_call: float = 2.0
-    gather_ms_max: float = 10.0
+    gather_ms_per_further_call: float = 0.5
+    gather_ms_max: float = 3.0
     gather_below_events: int = 64
     # While a commit is under way the next one starts this long after it, or at its end: one large
-    # commit costs less than several small ones, but a slow one must not keep all others waiting.
+    # commit costs less than several small ones, but a slow one must not keep all others waiting,
+    # and what is large already has nothing to gain from waiting.
     overlap_after_ms: float = 0.0
+    large_events: int = 500
 
 
 class _Call:
@@ -90,7 +92,7 @@ class GroupCommit:
         chance: Random | None = None,
     ) -> None:
         """`chance` draws the ids of segments, of which no two in a fleet may be the same."""
-        self._chance = chance or SystemRandom()
+        self._chance = chance or Random()
         self._log = log
         self._window_ns = layout.window_ns
         self._shards = layout.shards
@@ -103,6 +105,7 @@ class GroupCommit:
         # The buffer of each partition that still takes events.
         self._open: dict[tuple[int, int, int], _Buffer] = {}
         self._events = 0  # waiting or being written
+        self._events_waiting = 0
         self._calls_waiting = 0
         self._last_start_s = 0.0
         self._gather_s = 0.0  # from then on to the next start
@@ -131,6 +134,7 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         call = _Call(loop.create_future())
         self._events += len(events)
+        self._events_waiting += len(events)
         self._calls_waiting += 1
         window_ns = self._window_ns
         shards = shards_of(namespace_id, [event.counter for event in events], self._shards)
@@ -141,7 +145,7 @@ class GroupCommit:
             self._join(call, (namespace_id, window, shard), of_partition)
         if not events:
             call.settled.set_result([])
-        elif self._timer is None:
+        elif self._timer is None or self._is_large():
             self._schedule()
         return call.settled
 
@@ -184,7 +188,7 @@ class GroupCommit:
 
     def _next_start_s(self) -> float:
         wait_s = self._gather_s
-        if self._commits:
+        if self._commits and not self._is_large():
             wait_s = max(wait_s, self._limits.overlap_after_ms / 1_000)
         return self._last_start_s + wait_s
 
@@ -196,6 +200,7 @@ class GroupCommit:
         while self._waiting and len(self._commits) < self._limits.commits_in_flight:
             count = min(len(self._waiting), self._limits.segments_per_commit)
             buffers = [self._waiting.popleft() for _ in range(count)]
+            self._events_waiting -= sum(len(buffer.events) for buffer in buffers)
             for buffer in buffers:
                 key = (buffer.namespace_id, buffer.window, buffer.shard)
                 if self._open.get(key) is buffer:
@@ -204,11 +209,13 @@ class GroupCommit:
             self._commits.add(commit)
             commit.add_done_callback(self._ended)
 
+    def _is_large(self) -> bool:
+        return self._events_waiting >= self._limits.large_events
+
     def _next_gather_s(self) -> float:
         """How long the commit that starts now keeps the next one waiting for company."""
         limits = self._limits
-        waiting = sum(len(buffer.events) for buffer in self._waiting)
-        if waiting >= limits.gather_below_events:
+        if self._events_waiting >= limits.gather_below_events:
             return 0.0
         further_calls_ms = limits.gather_ms_per_further_call * (self._calls_waiting - 1)
         return min(limits.gather_ms_max, further_calls_ms) / 1_000

@@ -60,8 +60,8 @@ ProgramName = Literal["server", "worker", "control-plane"]
 LIMITS = CommitLimits(
     commits_in_flight=8,
     segments_per_commit=64,
-    gather_ms_per_further_call=0.4,
-    gather_ms_max=10.0,
+    gather_ms_per_further_call=0.8,
+    gather_ms_max=16.0,
     overlap_after_ms=50.0,
 )
 

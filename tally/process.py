@@ -22,7 +22,7 @@ _SAME_SIGNAL_S = 0.5
 _HEALTH_EVERY_S = 0.25
 # Short turns of the interpreter lock: threads hand their results over sooner.
 _SWITCH_INTERVAL_S = 0.001
-_GARBAGE_THRESHOLDS = (100_000, 20, 50)
+_GARBAGE_THRESHOLDS = (3_000, 50, 100)
 
 # By service: what keeps it from serving, if anything does.
 Problems = Callable[[], Mapping[str, str | None]]

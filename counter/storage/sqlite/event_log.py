@@ -16,8 +16,9 @@ _REFS = (
     "WHERE region = ? AND shard = ? AND window BETWEEN ? AND ? "
     "ORDER BY window, namespace_id, segment_id"
 )
+# CROSS: with many keys SQLite would rather go through the whole log and look for each row in them.
 _BODIES = (
-    " SELECT segment_id, body FROM wanted JOIN segments "
+    " SELECT segment_id, body FROM wanted CROSS JOIN segments "
     "USING (shard, window, lane, namespace_id, segment_id) WHERE region = ?"
 )
 _DROP = (

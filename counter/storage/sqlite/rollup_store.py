@@ -20,9 +20,10 @@ _MERGE = (
     + ", ".join(f"{column} = excluded.{column}" for column in COLUMNS.split(", "))
     + " WHERE excluded.through_window >= through_window"
 )
+# CROSS: SQLite must not go through all rollups instead of looking for these.
 _READ = (
     f" SELECT namespace_id, bucket, counter, {READ_COLUMNS} "
-    "FROM wanted JOIN rollups USING (namespace_id, bucket, counter) WHERE region = ?"
+    "FROM wanted CROSS JOIN rollups USING (namespace_id, bucket, counter) WHERE region = ?"
 )
 _PAGE = (
     f"SELECT counter, {READ_COLUMNS} FROM rollups WHERE namespace_id = ? AND bucket = ? "
