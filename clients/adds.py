@@ -51,6 +51,8 @@ IN_FLIGHT_MAX = 8
 # Deadlines are looked at no more often than this, and met about as exactly.
 SWEEP_EVERY_S = 0.01
 PAUSE_STEP_S = 0.02
+# With less time left nothing is sent a second time.
+AGAIN_LEAST_S = 0.01
 
 # An add that found no room: its lane, counter, delta, token, deadline, and who is told.
 _InLine = tuple[Lane, str, int, Token | None, float, Caller]
@@ -132,8 +134,7 @@ class Adds:
             self._line.append((lane, counter, delta, token and check_token(token), end_s, waiter))
             return
         if token is None:
-            text, time_ns = self._connection.tokens.next_parts()
-            entry: Entry = (counter, delta, text, time_ns, "", end_s, waiter, True, None)
+            entry: Entry = (counter, delta, "", 0, "", end_s, waiter, True, None)
         else:
             text, time_ns, region = check_token(token)
             entry = (counter, delta, text, time_ns, region, end_s, waiter, False, None)
@@ -204,7 +205,7 @@ class Adds:
             if waiter.done():
                 continue
             own = token is None
-            text, time_ns, region = token or self._connection.tokens.next()
+            text, time_ns, region = token or ("", 0, "")
             self.unsettled += 1
             self._enter(lane, [(counter, delta, text, time_ns, region, end_s, waiter, own, None)])
 
@@ -241,12 +242,12 @@ class Adds:
             del self._busy[lane]
             if lane.waiting:
                 self._busy[lane] = None  # at the end: the other namespaces come first
-            if min(entry[5] for entry in entries) <= now_s:
-                expired = [entry for entry in entries if entry[5] <= now_s]
-                entries = [entry for entry in entries if entry[5] > now_s]
+            if min(entry[5] for entry in entries) <= now_s + AGAIN_LEAST_S:
+                expired = [entry for entry in entries if _is_too_late(entry, now_s)]
+                entries = [entry for entry in entries if not _is_too_late(entry, now_s)]
                 self._settling.out_of_time(lane, expired)
             if entries:
-                batch = Batch(lane, entries, now_s=now_s, now_ns=self._connection.tokens.now_ns())
+                batch = Batch(lane, entries, now_s=now_s, tokens=self._connection.tokens)
                 self._sweep_at(batch.attempt_end_s)
                 return batch
         return None
@@ -360,6 +361,12 @@ class Adds:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self.soon.end()
+
+
+def _is_too_late(entry: Entry, now_s: float) -> bool:
+    """An attempt that nobody can wait for would only make an outcome unknown that is known."""
+    left_s, has_failed = entry[5] - now_s, entry[8] is not None
+    return left_s <= (AGAIN_LEAST_S if has_failed else 0.0)
 
 
 def _tell(waiter: Caller, error: CounterError) -> None:

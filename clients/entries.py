@@ -6,12 +6,14 @@ an object with a name for each part would cost to build.
 
 import asyncio
 import concurrent.futures
+from collections.abc import Iterable, Sequence
 from operator import index
 from typing import NamedTuple
 
 from clients.errors import InvalidRequest
 from clients.retry import attempt_timeout_s
 from clients.soon import SoonGroup
+from clients.tokens import ClientTokens
 from clients.translate import check_delta, check_name, token_message
 from clients.values import AddResult
 from clients.writes import Write
@@ -23,7 +25,8 @@ Caller = asyncio.Future[AddResult] | concurrent.futures.Future[AddResult]
 Waiter = Caller | SoonGroup
 
 # counter, delta, token, generation_time_ns, region, when its deadline is (loop time), who is told,
-# whether the client made the token, and what its attempts did so far if one has failed.
+# whether the client makes the token, and what its attempts did so far if one has failed. A token
+# that is empty is made when it is about to be sent: waiting must not age it.
 Entry = tuple[str, int, str, int, str, float, Waiter, bool, Write | None]
 
 # Longer names are refused here with the server's reason: one of them must not make a batch of other
@@ -78,16 +81,43 @@ class SoonAdd(NamedTuple):
 class Batch:
     """Adds of one namespace that are sent together. None of them has passed its deadline."""
 
-    def __init__(self, lane: Lane, entries: list[Entry], *, now_s: float, now_ns: int) -> None:
+    def __init__(
+        self, lane: Lane, entries: list[Entry], *, now_s: float, tokens: ClientTokens
+    ) -> None:
         self.lane = lane
-        self.entries = entries
         self.sent_at_s = now_s
-        self.sent_at_ns = now_ns
-        names, deltas, texts, times, regions, ends, _, owns, _ = zip(*entries, strict=True)
-        self._names, self._deltas, self._texts = names, deltas, texts
-        self._times, self._regions, self._owns = times, regions, owns
+        self.sent_at_ns = tokens.now_ns()
+        self._entries = entries
+        names, deltas, texts, times, regions, ends, waiters, owns, _ = zip(*entries, strict=True)
+        self._names, self._deltas, self._regions, self._owns = names, deltas, regions, owns
+        self.waiters = waiters
+        self.texts: Sequence[str] = texts
+        self.times: Sequence[int] = times
+        if not any(texts):
+            self.texts, self.times = tokens.next_many(len(entries))
+        elif not all(texts):
+            made = zip(*tokens.next_many(texts.count("")), strict=True)
+            pairs = [
+                (text, time_ns) if text else next(made)
+                for text, time_ns in zip(texts, times, strict=True)
+            ]
+            self.texts, self.times = zip(*pairs, strict=True)
         # The shortest deadline of them rules the attempt: nobody's add may outlive its own.
         self.attempt_end_s = now_s + attempt_timeout_s(min(ends) - now_s)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entries(self) -> list[Entry]:
+        """With the tokens that were sent."""
+        return [
+            (*entry[:2], text, time_ns, *entry[4:])
+            for entry, text, time_ns in zip(self._entries, self.texts, self.times, strict=True)
+        ]
+
+    def added(self) -> Iterable[tuple[Waiter, str, int, str]]:
+        """Whoever is told, and the token."""
+        return zip(self.waiters, self.texts, self.times, self._regions, strict=True)
 
     def request(self, sequence_number: int) -> pb.StreamAddCountRequest:
         request = pb.StreamAddCountRequest(
@@ -96,8 +126,8 @@ class Batch:
         columns = request.columns
         columns.counter_name.extend(self._names)
         columns.delta.extend(self._deltas)
-        columns.token.extend(self._texts)
-        columns.generation_time_ns.extend(self._times)
+        columns.token.extend(self.texts)
+        columns.generation_time_ns.extend(self.times)
         if any(self._regions):
             columns.region.extend(self._regions)
         return request
@@ -105,9 +135,8 @@ class Batch:
     def last_own_ns(self) -> int:
         """The latest time of a token that the client made; 0 if there is none."""
         if all(self._owns):
-            last_ns: int = max(self._times)
-            return last_ns
-        own = [time_ns for time_ns, own in zip(self._times, self._owns, strict=True) if own]
+            return max(self.times)
+        own = [time_ns for time_ns, own in zip(self.times, self._owns, strict=True) if own]
         return max(own, default=0)
 
 
@@ -131,9 +160,9 @@ def check_counter(counter: str) -> str:
 def check_token(token: Token) -> Token:
     """The token, if a column can carry it."""
     token_message(token)
-    if len(token.token) > NAME_CHARACTERS_MAX or len(token.region) > NAME_CHARACTERS_MAX:
+    if not 0 < len(token.token) <= NAME_CHARACTERS_MAX or len(token.region) > NAME_CHARACTERS_MAX:
         raise InvalidRequest(
-            f"the token {token.token[:40]!r}... is too long to be sent: use 1 to 64 bytes",
+            f"the token {token.token[:40]!r} is empty or too long to be sent: use 1 to 64 bytes",
             reason="TOKEN_MALFORMED",
             field="idempotency_token",
         )

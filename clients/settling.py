@@ -57,18 +57,18 @@ class Settling:
             self._all_added(batch)
             return
         outcomes = response.outcomes
-        if len(outcomes) != len(batch.entries):
-            message = f"the server answered {len(outcomes)} outcomes for {len(batch.entries)} adds"
+        if len(outcomes) != len(batch):
+            message = f"the server answered {len(outcomes)} outcomes for {len(batch)} adds"
             self.failed(batch, Failure(code=grpc.StatusCode.INTERNAL, message=message))
         elif outcomes[0].reason == BATCH_TOO_LARGE and len(outcomes) > 1:
             self._sizes.refused(batch.lane.namespace, len(outcomes))
-            self._again(batch.lane, batch.entries)
+            self._again(batch.lane, batch.entries())
         else:
             self._each_answered(batch, [failure_of_outcome(each) or each for each in outcomes])
 
     def failed(self, batch: Batch, failure: Failure, *, at_once: bool = False) -> None:
         """No answer for the batch. `at_once`: what may be sent again need not wait for it."""
-        self._each_answered(batch, [failure] * len(batch.entries), at_once=at_once)
+        self._each_answered(batch, [failure] * len(batch), at_once=at_once)
 
     def out_of_time(self, lane: Lane, entries: Iterable[Entry]) -> None:
         """These have no next attempt: their deadline has passed, or the client is closed."""
@@ -90,7 +90,7 @@ class Settling:
     def _all_added(self, batch: Batch) -> None:
         """The path of nearly all adds: everybody has his outcome in one loop."""
         self._connection.tokens.used_through(batch.last_own_ns())
-        for _, _, text, time_ns, region, _, waiter, _, _ in batch.entries:
+        for waiter, text, time_ns, region in batch.added():
             if isinstance(waiter, SoonGroup):
                 waiter.settled()
                 continue
@@ -99,7 +99,7 @@ class Settling:
                 waiter.set_result(result)
             except NOT_WAITING:
                 pass
-        self._released(len(batch.entries))
+        self._released(len(batch))
 
     def _each_answered(
         self,
@@ -111,7 +111,7 @@ class Settling:
         now_s = asyncio.get_running_loop().time()
         ended = 0
         due_now: list[Entry] = []
-        for entry, answer in zip(batch.entries, answers, strict=True):
+        for entry, answer in zip(batch.entries(), answers, strict=True):
             waiter, end_s = entry[6], entry[5]
             if waiter.done():
                 ended += 1
@@ -173,7 +173,8 @@ def _write_of(connection: Connection, lane: Lane, entry: Entry) -> Write:
         namespace=lane.namespace,
         counter=counter,
         delta=delta,
-        token=Token(token=text, generation_time_ns=time_ns, region=region),
+        # One that was never sent has none yet.
+        token=Token(token=text, generation_time_ns=time_ns, region=region) if text else None,
         own_token=own,
     )
 

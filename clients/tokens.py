@@ -30,18 +30,19 @@ class ClientTokens:
         self.offset_ns = 0  # what is added to the local clock
 
     def next(self) -> Token:
-        text, time_ns = self.next_parts()
+        [text], [time_ns] = self.next_many(1)
         return Token(text, time_ns)
 
-    def next_parts(self) -> tuple[str, int]:
-        """A token's string and time."""
+    def next_many(self, count: int) -> tuple[list[str], range]:
+        """The strings and times of so many tokens, at a fraction of what one by one would cost."""
         with self._lock:
-            number = self._number = self._number + 1
-            time_ns = self.now_ns() + self.offset_ns
-            if time_ns <= self._last_ns:
-                time_ns = self._last_ns + 1
-            self._last_ns = time_ns
-        return f"{self._prefix}{number:x}", time_ns
+            first = self._number + 1
+            self._number += count
+            start_ns = max(self.now_ns() + self.offset_ns, self._last_ns + 1)
+            self._last_ns = start_ns + count - 1
+        prefix = self._prefix
+        texts = [f"{prefix}{number:x}" for number in range(first, first + count)]
+        return texts, range(start_ns, start_ns + count)
 
     def used(self, token: Token) -> None:
         """The token may have been applied: no later one gets an earlier time."""

@@ -20,6 +20,7 @@ from clients.connection import Connection
 from clients.entries import Batch, Entry, Lane
 from clients.settling import Settling
 from clients.soon import SoonAdds
+from clients.tokens import ClientTokens
 from counter.clock import SystemClock
 from counter.v1 import counter_service_pb2 as pb
 
@@ -39,10 +40,10 @@ async def sdk_stages(home: Path) -> Stages:
     adds = Adds(connection, BatchSizes())
     lane = adds.lane(NAMESPACE)
     parts = {
-        "token": least_us(lambda: [connection.tokens.next_parts() for _ in range(_BATCH)], _BATCH),
+        "token": least_us(lambda: connection.tokens.next_many(_BATCH), _BATCH),
     }
     entry_us = await _entries_us(adds, lane, names)
-    parts["entry_and_future"] = entry_us - parts["token"]
+    parts["entry_and_future"] = entry_us
     entries = [_entry(connection, name) for name in names[:_BATCH]]
     parts["columns"] = least_us(lambda: _request(lane, entries).SerializeToString(), _BATCH)
     parts["settling"] = _settling_us(connection, lane, names)
@@ -123,13 +124,14 @@ async def _tasks_us(add: Add, names: list[str]) -> float:
 
 def _entry(connection: Connection, name: str) -> Entry:
     waiter = asyncio.get_running_loop().create_future()
-    text, time_ns = connection.tokens.next_parts()
+    text, time_ns, _ = connection.tokens.next()
     end_s = asyncio.get_running_loop().time() + _TIMEOUT_S
     return (name, 1, text, time_ns, "", end_s, waiter, True, None)
 
 
 def _batch(lane: Lane, entries: list[Entry]) -> Batch:
-    return Batch(lane, entries, now_s=asyncio.get_running_loop().time(), now_ns=time.time_ns())
+    now_s = asyncio.get_running_loop().time()
+    return Batch(lane, entries, now_s=now_s, tokens=ClientTokens(SystemClock()))
 
 
 def _request(lane: Lane, entries: list[Entry]) -> pb.StreamAddCountRequest:
