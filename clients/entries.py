@@ -32,6 +32,7 @@ Entry = tuple[str, int, str, int, str, float, Waiter, bool, Write | None]
 # Longer names are refused here with the server's reason: one of them must not make a batch of other
 # callers' adds too large to be sent.
 NAME_CHARACTERS_MAX = 1_024
+TOKEN_CHARACTERS_MAX = 64
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -159,6 +160,14 @@ def check_counter(counter: str) -> str:
 
 def check_token(token: Token) -> Token:
     """The token, if a column can carry it."""
+    text, time_ns, region = token
+    if (
+        text.isascii()
+        and 0 < len(text) <= TOKEN_CHARACTERS_MAX
+        and not region
+        and 0 <= time_ns <= INT64_MAX
+    ):
+        return token
     token_message(token)
     if not 0 < len(token.token) <= NAME_CHARACTERS_MAX or len(token.region) > NAME_CHARACTERS_MAX:
         raise InvalidRequest(
