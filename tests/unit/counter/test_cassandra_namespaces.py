@@ -117,9 +117,9 @@ async def test_a_keyspace_of_schema_version_2_is_brought_up(
         assert await schema.apply(old, {DATA_CENTER: 1}, lambda _: None) == [1, 2]
     driver = (await shared_session())._session
     assert put_by_the_version_before(driver, old.keyspace, "tally", FIRST)[0]
-    with pytest.raises(SetupError, match="has schema version 2, this Tally needs version 3"):
+    with pytest.raises(SetupError, match="has schema version 2, this Tally needs version 4"):
         await CassandraSession.connect(old)
-    assert await schema.apply(old, {DATA_CENTER: 1}, lambda _: None) == [3]
+    assert await schema.apply(old, {DATA_CENTER: 1}, lambda _: None) == [3, 4]
     session = await CassandraSession.connect(old)
     store = CassandraNamespaceStore(session)
     assert await store.latest() == FIRST

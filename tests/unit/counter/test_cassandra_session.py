@@ -28,8 +28,9 @@ async def test_an_answer_of_many_pages_is_whole() -> None:
     for chunk in (list(ids)[start : start + 500] for start in range(0, 6_000, 500)):
         rows = [(*partition, 1, segment_id, 1, b"x", 600) for segment_id in chunk]
         await session.run_batch("append_segment", rows)
-    found = await session.run("segment_refs", partition)
-    assert {segment_id for _, segment_id, _ in found} == ids
+    region, window, lane, shard = partition
+    found = await session.run("segment_refs", (region, window, [lane], shard))
+    assert {row[1] for row in found} == ids
     assert len(found) == 6_000
 
 
@@ -57,7 +58,7 @@ async def test_more_bytes_than_the_connection_takes_at_once_wait() -> None:
     rows = [(region, window, 0, 0, 1, b"id", 1, body, 600) for window in range(40)]
     await asyncio.gather(*(session.run("append_segment", row) for row in rows))
     for window in range(40):
-        assert len(await session.run("segment_refs", (region, window, 0, 0))) == 1
+        assert len(await session.run("segment_refs", (region, window, [0], 0))) == 1
 
 
 async def test_errors_are_told_in_words_and_counted() -> None:
