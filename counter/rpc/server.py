@@ -18,7 +18,9 @@ from grpc_status import rpc_status
 from counter.errors import SetupError, TallyError
 from counter.instruments import HistogramSeries
 from counter.metrics import CALL_ERRORS, CALL_SECONDS, CALLS_IN_FLIGHT
+from counter.rpc.http2.server import Http2Server, Limits
 from counter.rpc.late_services import LateServices
+from counter.rpc.listening import why_not_listening
 from counter.rpc.status import status_of
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
@@ -120,17 +122,6 @@ class MeasuredCalls:
             self.ended(code, perf_counter() - began_s)
 
 
-def _ages(connection_age_ms: int | None) -> list[tuple[str, int]]:
-    """Of connections. gRPC itself makes each a tenth younger or older, so that not all end at once,
-    and has calls that come too late for one connection go out on the next."""
-    if connection_age_ms is None:
-        return []
-    return [
-        ("grpc.max_connection_age_ms", connection_age_ms),
-        ("grpc.max_connection_age_grace_ms", CONNECTION_GRACE_MS),
-    ]
-
-
 class _PoolWithMethods:
     """The default pool of descriptors, which also finds methods by their full names."""
 
@@ -157,44 +148,35 @@ class RpcServer:
         """`share_port`: others may listen there too, if all of them say so; otherwise a taken
         port is an error. `connection_age_ms`: for how long a connection takes new calls; None:
         for ever."""
-        self.grpc = grpc.aio.server(
-            maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX,
-            options=[
-                ("grpc.so_reuseport", int(share_port)),
-                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-                ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-                ("grpc.max_metadata_size", METADATA_BYTES_MAX),
-                # Clients may ask this often whether we are there; the SDK does once a minute.
-                ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
-                ("grpc.keepalive_permit_without_calls", 1),
-                *_ages(connection_age_ms),
-            ],
+        limits = Limits(
+            message_bytes_max=MESSAGE_BYTES_MAX,
+            header_bytes_max=METADATA_BYTES_MAX,
+            calls_max=CONCURRENT_CALLS_MAX,
+            grace_s=CONNECTION_GRACE_MS / 1_000,
         )
+        age_s = None if connection_age_ms is None else connection_age_ms / 1_000
+        self._share_port = share_port
+        self._server = Http2Server(limits, connection_age_s=age_s)
+        # Where the generated code adds services, before the start or after it.
+        self.services = cast(grpc.aio.Server, self._server)
         # Streams that would go on for ever end when this is set.
         self.stopping = asyncio.Event()
-        self.late = LateServices()
-        self.grpc.add_generic_rpc_handlers((self.late,))
-        # Where the generated code adds services: it takes this for the server.
-        self.services = cast(grpc.aio.Server, self.late)
+        self.late = LateServices(self._server.has_service)
+        self._server.stand_in = self.late.stand_in
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._serving: dict[str, bool] = {}
 
     async def start(self, listen: str, services: Sequence[str]) -> int:
         """Binds and serves; every service says NOT_SERVING until told otherwise."""
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.services)
         self._reflect([*services, health.SERVICE_NAME])
         self.late.expect(services)
         for service in ("", *services):
             await self.set_serving(service, serving=False)
         try:
-            port = self.grpc.add_insecure_port(listen)
-        except RuntimeError as error:
-            raise SetupError(
-                f"cannot listen on {listen}: is it taken by another process? "
-                "Give another address with --listen"
-            ) from error
-        await self.grpc.start()
-        return port
+            return await self._server.start(listen, share_port=self._share_port)
+        except OSError as error:
+            raise SetupError(why_not_listening(listen, error)) from error
 
     async def set_serving(self, service: str, *, serving: bool) -> None:
         if self._serving.get(service) is serving:
@@ -207,19 +189,19 @@ class RpcServer:
         """Refuses new calls at once and gives those under way `grace_s` to finish."""
         self.stopping.set()
         await self._health.enter_graceful_shutdown()
-        await self.grpc.stop(grace_s)
+        await self._server.stop(grace_s)
 
     def _reflect(self, services: Sequence[str]) -> None:
         """Reflection v1alpha, and v1 with the same messages: the two are equal on the wire."""
         v1 = "grpc.reflection.v1.ServerReflection"
         names = [*services, reflection.SERVICE_NAME, v1]
         pool = _PoolWithMethods()
-        reflection.enable_server_reflection(names, self.grpc, pool)  # type: ignore[arg-type]
+        reflection.enable_server_reflection(names, self.services, pool)  # type: ignore[arg-type]
         handler = grpc.stream_stream_rpc_method_handler(
             ReflectionServicer(names, pool).ServerReflectionInfo,
             request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
-        self.grpc.add_generic_rpc_handlers(
+        self.services.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(v1, {"ServerReflectionInfo": handler}),)
         )

@@ -18,11 +18,10 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from counter.errors import SetupError
+from counter.rpc.listening import addresses_of, host_and_port, why_not_listening
 
 # For port 0: somebody else may take what was just found.
 _ATTEMPTS = 20
-_WILDCARDS = ("0.0.0.0", "::")
-_LOCALHOST = ("127.0.0.1", "::1")  # for gRPC it is both, whatever the machine's own files say
 
 
 class SharedPort:
@@ -34,14 +33,13 @@ class SharedPort:
                 "several processes on one port need Linux: set --processes 1, or start servers on "
                 "ports of their own"
             )
-        host, _, port = listen.rpartition(":")
         self._held = ExitStack()
         try:
-            self.port = self._take(host.strip("[]"), int(port))
+            self.port = self._take(*host_and_port(listen))
         except OSError as error:
             self._held.close()
-            raise SetupError(_refusal(listen, error)) from error
-        self.listen = f"{host}:{self.port}"
+            raise SetupError(why_not_listening(listen, error)) from error
+        self.listen = f"{listen.rpartition(':')[0]}:{self.port}"
 
     def _take(self, host: str, port: int) -> int:
         if port:
@@ -57,7 +55,7 @@ class SharedPort:
         return self._take_free(host)
 
     def _take_free(self, host: str) -> int:
-        family, address = _addresses(host, 0)[0]
+        family, address = addresses_of(host, 0)[0]
         with socket.socket(family) as probe:
             probe.bind(address)
             port: int = probe.getsockname()[1]
@@ -68,7 +66,7 @@ class SharedPort:
         """A name may stand for several addresses; those that this machine lacks do not count."""
         lacking: OSError | None = None
         held = 0
-        for family, address in _addresses(host, port):
+        for family, address in addresses_of(host, port):
             try:
                 self._held.enter_context(_hold(family, address))
                 held += 1
@@ -91,19 +89,6 @@ class SharedPort:
         self._held.close()
 
 
-def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
-    """Where gRPC would listen: for all addresses of the machine it takes both kinds at once."""
-    if host in _WILDCARDS and socket.has_dualstack_ipv6():
-        return [(socket.AF_INET6, ("::", port))]
-    names = _LOCALHOST if host == "localhost" else (host,)
-    found = [
-        (family, address)
-        for name in names
-        for family, _, _, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    ]
-    return list(dict.fromkeys(found))
-
-
 def _hold(family: socket.AddressFamily, address: tuple[object, ...]) -> socket.socket:
     """Takes an address as a single server would, and has it closed to others ever since."""
     held = socket.socket(family)
@@ -120,11 +105,3 @@ def _hold(family: socket.AddressFamily, address: tuple[object, ...]) -> socket.s
         held.close()
         raise
     return held
-
-
-def _refusal(listen: str, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        why = "is it taken by another process?"
-    else:
-        why = f"{error.strerror or error}."
-    return f"cannot listen on {listen}: {why} Give another address with --listen"

@@ -45,7 +45,7 @@ class Servicer(CounterServiceServicer):
 @pytest.fixture
 async def served() -> AsyncIterator[tuple[CounterServiceStub, Servicer]]:
     rpc, servicer = RpcServer(), Servicer()
-    add_CounterServiceServicer_to_server(servicer, rpc.grpc)
+    add_CounterServiceServicer_to_server(servicer, rpc.services)
     port = await rpc.start("127.0.0.1:0", (SERVICE,))
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield CounterServiceStub(channel), servicer
