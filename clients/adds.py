@@ -28,20 +28,21 @@ from clients.entries import (
     INT64_MIN,
     NAME_CHARACTERS_MAX,
     Batch,
-    Caller,
     Entry,
     Lane,
     SoonAdd,
+    Waiter,
     check_add,
     check_token,
 )
 from clients.errors import ClientClosed, CounterError, Overloaded
 from clients.failures import Failure
+from clients.listeners import Listener
 from clients.retry import ATTEMPT_MIN_S, Proof, delay_before, proof_of
 from clients.settling import NOT_WAITING, Settling
 from clients.soon import OnAddFailed, SoonAdds
 from clients.stream import AddStream
-from clients.values import AddResult
+from clients.values import AddOutcome, AddResult
 from counter.tokens import Token
 from counter.v1 import counter_service_pb2 as pb
 
@@ -55,7 +56,7 @@ PAUSE_STEP_S = 0.02
 AGAIN_LEAST_S = 0.01
 
 # An add that found no room: its lane, counter, delta, token, deadline, and who is told.
-_InLine = tuple[Lane, str, int, Token | None, float, Caller]
+_InLine = tuple[Lane, str, int, Token | None, float, Waiter]
 
 
 class Adds:
@@ -77,7 +78,7 @@ class Adds:
         self._connection = connection
         self._sizes = sizes
         self._settling = Settling(
-            connection, sizes, self.soon, again=self._enter_again, released=self._released
+            connection, sizes, again=self._enter_again, released=self._released
         )
         self._lanes: dict[str, Lane] = {}
         self._busy: dict[Lane, None] = {}  # the lanes with something in them, in order of turn
@@ -111,7 +112,7 @@ class Adds:
         delta: int,
         token: Token | None,
         timeout_s: float,
-        waiter: Caller,
+        waiter: Waiter,
     ) -> None:
         """Sends soon; the waiter gets the outcome. Without room it stands in line first."""
         # All in one place and without a call where nothing is unusual: every add passes here.
@@ -172,6 +173,18 @@ class Adds:
             reason="CLIENT_FULL",
             code=grpc.StatusCode.RESOURCE_EXHAUSTED,
         )
+
+    def _refuse(self, add: _InLine, error: CounterError) -> None:
+        """One that stood in line, and was never sent."""
+        _, counter, _, token, _, waiter = add
+        if isinstance(waiter, Listener):
+            token = token or self._connection.tokens.next()
+            waiter.failed(AddOutcome(counter, token, error=error))
+            return
+        try:
+            waiter.set_exception(error)
+        except NOT_WAITING:
+            pass
 
     def abandoned(self, lane: Lane) -> None:
         """A caller no longer waits: what was not sent for it need not be."""
@@ -318,7 +331,7 @@ class Adds:
             if each[4] > now_s:
                 self._line.append(each)
             else:
-                _tell(each[5], self._full())
+                self._refuse(each, self._full())
         if self._stream is not None:
             self._sweep_stream(self._stream, now_s)
         ends_s = [entry[5] for lane in self._busy for entry in lane.waiting]
@@ -351,7 +364,7 @@ class Adds:
         self._closed = True
         line, self._line = self._line, deque()
         for each in line:
-            _tell(each[5], ClientClosed())
+            self._refuse(each, ClientClosed())
         busy, self._busy = list(self._busy), {}
         for lane in busy:
             self._settling.out_of_time(lane, lane.take(len(lane.waiting)))
@@ -367,10 +380,3 @@ def _is_too_late(entry: Entry, now_s: float) -> bool:
     """An attempt that nobody can wait for would only make an outcome unknown that is known."""
     left_s, has_failed = entry[5] - now_s, entry[8] is not None
     return left_s <= (AGAIN_LEAST_S if has_failed else 0.0)
-
-
-def _tell(waiter: Caller, error: CounterError) -> None:
-    try:
-        waiter.set_exception(error)
-    except NOT_WAITING:
-        pass

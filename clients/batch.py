@@ -1,21 +1,17 @@
-"""Batches: cut into calls, a few of them in flight, each item settled like a single add."""
+"""Batches: reads are cut into calls, adds go with all others, and each has its own outcome."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
-import grpc
-
-from clients.connection import Connection, Deadline
-from clients.errors import CounterError, InvalidRequest
-from clients.failures import Failure, failure_of_outcome
-from clients.retry import attempt_timeout_s
-from clients.translate import check_delta, check_name, token_message
-from clients.values import Add, AddOutcome
-from clients.writes import Write
-from counter.v1 import counter_service_pb2 as pb
+from clients.listeners import Listener
+from clients.values import AddOutcome
+from counter.tokens import Token
 
 T = TypeVar("T")
+
+# A named tuple's own constructor takes twice as long.
+_new = tuple.__new__
 
 ITEMS_PER_CALL_MAX = 10_000  # the platform's limit
 ITEMS_PER_CALL = 1_000
@@ -67,133 +63,47 @@ async def in_flight(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return [answers[number] for number in range(len(calls))]
 
 
-class AddBatch:
-    """The adds of one `batch_add`."""
+class BatchOutcomes:
+    """Of the adds of one `batch_add`, each in its place; `wait` until all are there."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        sizes: BatchSizes,
-        namespace: str,
-        adds: Sequence[Add],
-        deadline: Deadline,
-    ) -> None:
-        self._connection = connection
-        self._sizes = sizes
-        self._namespace = check_name(namespace, "namespace")
-        self._adds = adds
-        self._deadline = deadline
+    def __init__(self, size: int) -> None:
+        self.is_wanted = True
+        self._outcomes: list[AddOutcome | None] = [None] * size
+        self._missing = size
+        self._complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def send(self, positions: range) -> list[AddOutcome]:
-        """Settles one call's worth of adds; answers with their outcomes in order."""
-        outcomes: dict[int, AddOutcome] = {}
-        pending: dict[int, Write] = {}
-        items: dict[int, pb.AddCountItem] = {}
-        for position in positions:
-            # Tokens are made when they are about to be sent: a long batch must not age them.
-            write = self._write(self._adds[position])
+    def put(self, position: int, outcome: AddOutcome) -> None:
+        self._outcomes[position] = outcome
+        self._missing -= 1
+        if not self._missing and not self._complete.done():
+            self._complete.set_result(None)
+
+    async def wait(self) -> list[AddOutcome]:
+        if self._missing:
             try:
-                items[position] = _item(self._adds[position], write)
-                pending[position] = write
-            except InvalidRequest as error:
-                outcomes[position] = _outcome(write, error=error)
-        while pending:
-            delay_s = await self._round(pending, items, outcomes)
-            if pending and delay_s > 0:
-                await self._connection.pause(delay_s)
-        return [outcomes[position] for position in positions]
-
-    async def _round(
-        self,
-        pending: dict[int, Write],
-        items: dict[int, pb.AddCountItem],
-        outcomes: dict[int, AddOutcome],
-    ) -> float:
-        """Sends what is pending, moves what is settled to `outcomes`; how long to wait."""
-        delay_s = 0.0
-        size = self._sizes.of(self._namespace)
-        positions = list(pending)
-        for start in range(0, len(positions), size):
-            part = {position: pending[position] for position in positions[start : start + size]}
-            delay_s = max(delay_s, await self._call(part, items, outcomes))
-            for position in positions[start : start + size]:
-                if position not in part:
-                    del pending[position]
-        return delay_s
-
-    async def _call(
-        self,
-        pending: dict[int, Write],
-        items: dict[int, pb.AddCountItem],
-        outcomes: dict[int, AddOutcome],
-    ) -> float:
-        """One call with what is pending."""
-        remaining_s = self._deadline.remaining_s()
-        if remaining_s <= 0 or self._connection.closed:
-            for position, write in pending.items():
-                outcomes[position] = _outcome(write, error=write.out_of_time())
-            pending.clear()
-            return 0.0
-        request = pb.BatchAddCountRequest(
-            namespace=self._namespace, items=[items[position] for position in pending]
-        )
-        sent_at_ns = self._connection.tokens.now_ns()
-        response: pb.BatchAddCountResponse | Failure = await self._connection.attempt(
-            self._connection.counters.BatchAddCount,
-            request,
-            timeout_s=attempt_timeout_s(remaining_s),
-        )
-        too_large = isinstance(response, Failure) and response.reason == BATCH_TOO_LARGE
-        if too_large and len(pending) > 1:
-            self._sizes.refused(self._namespace, len(pending))
-            return 0.0
-        remaining_s = self._deadline.remaining_s()
-        delay_s = 0.0
-        answers = _answers(response, len(pending))
-        for (position, write), answer in zip(list(pending.items()), answers, strict=True):
-            verdict = write.answered(answer, sent_at_ns=sent_at_ns, remaining_s=remaining_s)
-            if isinstance(verdict, float):
-                items[position] = _item(self._adds[position], write)
-                delay_s = max(delay_s, verdict)
-                continue
-            del pending[position]
-            if isinstance(verdict, CounterError):
-                outcomes[position] = _outcome(write, error=verdict)
-            else:
-                outcomes[position] = _outcome(write, duplicate=verdict.duplicate)
-        return delay_s
-
-    def _write(self, add: Add) -> Write:
-        return Write(
-            self._connection,
-            namespace=self._namespace,
-            counter=add.counter,
-            delta=add.delta,
-            token=add.token,
-        )
+                await self._complete
+            finally:
+                self.is_wanted = False
+        return [outcome for outcome in self._outcomes if outcome is not None]
 
 
-def _answers(
-    response: pb.BatchAddCountResponse | Failure, count: int
-) -> Sequence[pb.AddCountOutcome | Failure]:
-    """One answer for each item; a failure of the whole call is every item's."""
-    if isinstance(response, Failure):
-        return [response] * count
-    if len(response.outcomes) != count:
-        message = f"the server answered {len(response.outcomes)} outcomes for {count} items"
-        return [Failure(code=grpc.StatusCode.INTERNAL, message=message)] * count
-    return [failure_of_outcome(outcome) or outcome for outcome in response.outcomes]
+class BatchPlace(Listener):
+    """Listens for one add of a batch."""
 
+    __slots__ = ("_counter", "_outcomes", "_position")
 
-def _item(add: Add, write: Write) -> pb.AddCountItem:
-    return pb.AddCountItem(
-        counter_name=check_name(add.counter),
-        delta=check_delta(add.delta),
-        idempotency_token=token_message(write.token),
-    )
+    def __init__(self, outcomes: BatchOutcomes, position: int, counter: str) -> None:
+        self._outcomes = outcomes
+        self._position = position
+        self._counter = counter
 
+    def done(self) -> bool:
+        return not self._outcomes.is_wanted
 
-def _outcome(
-    write: Write, *, duplicate: bool = False, error: CounterError | None = None
-) -> AddOutcome:
-    return AddOutcome(counter=write.counter, token=write.token, duplicate=duplicate, error=error)
+    def added(self, text: str, time_ns: int, region: str, *, duplicate: bool) -> None:
+        token = _new(Token, (text, time_ns, region))
+        outcome = _new(AddOutcome, (self._counter, token, duplicate, None))
+        self._outcomes.put(self._position, outcome)
+
+    def failed(self, outcome: AddOutcome) -> None:
+        self._outcomes.put(self._position, outcome)

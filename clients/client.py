@@ -15,10 +15,17 @@ from google.protobuf.message import Message
 from clients import translate
 from clients.adds import UNSETTLED_MAX_DEFAULT, Adds
 from clients.audit_calls import AuditCalls
-from clients.batch import ITEMS_PER_CALL, AddBatch, BatchSizes, in_flight, pieces
+from clients.batch import (
+    ITEMS_PER_CALL,
+    BatchOutcomes,
+    BatchPlace,
+    BatchSizes,
+    in_flight,
+    pieces,
+)
 from clients.connection import Connection, Method, check_timeout
 from clients.entries import Caller, SoonAdd, check_add, check_counter, check_token
-from clients.errors import OutcomeUnknown, Overloaded, TokenFromFuture, Unavailable
+from clients.errors import InvalidRequest, OutcomeUnknown, Overloaded, TokenFromFuture, Unavailable
 from clients.history_calls import HistoryCalls
 from clients.namespace_calls import NamespaceCalls
 from clients.reads import Reader, Reads
@@ -276,7 +283,6 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
         self,
         items: Iterable[Add],
         *,
-        items_per_call: int = ITEMS_PER_CALL,
         timeout_s: float | None = None,
     ) -> list[AddOutcome]:
         """Many adds: one outcome each, in order, each as definite as that of a single add.
@@ -288,12 +294,23 @@ class CounterClient(HistoryCalls, AuditCalls, NamespaceCalls, ShadowCalls):
             failed = [outcome for outcome in outcomes if outcome.error is not None]
         """
         adds = list(items)
-        parts = pieces(len(adds), items_per_call)
         self._connection.check_open()
-        deadline = self._deadline(timeout_s)
-        batch = AddBatch(self._connection, self._sizes, self._namespace, adds, deadline)
-        answers = await in_flight([partial(batch.send, part) for part in parts])
-        return [outcome for part in answers for outcome in part]
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        outcomes = BatchOutcomes(len(adds))
+        submit, lane = self._adds.submit, self._lane
+        for position, add in enumerate(adds):
+            counter, place = add.counter, BatchPlace(outcomes, position, add.counter)
+            try:
+                submit(lane, counter, add.delta, add.token, timeout_s, place)
+            except InvalidRequest as error:
+                token = add.token or self._connection.tokens.next()
+                place.failed(AddOutcome(counter, token, error=error))
+        try:
+            return await outcomes.wait()
+        except asyncio.CancelledError:
+            self._adds.abandoned(lane)
+            raise
 
     async def batch_get(
         self,

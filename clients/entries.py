@@ -11,8 +11,8 @@ from operator import index
 from typing import NamedTuple
 
 from clients.errors import InvalidRequest
+from clients.listeners import Listener
 from clients.retry import attempt_timeout_s
-from clients.soon import SoonGroup
 from clients.tokens import ClientTokens
 from clients.translate import check_delta, check_name, token_message
 from clients.values import AddResult
@@ -20,9 +20,9 @@ from clients.writes import Write
 from counter.tokens import Token
 from counter.v1 import counter_service_pb2 as pb
 
-# Who is told: a task or a thread that waits, or the group of the adds that nobody waits for.
+# Who is told: a task or a thread that waits, or whoever listens for many adds.
 Caller = asyncio.Future[AddResult] | concurrent.futures.Future[AddResult]
-Waiter = Caller | SoonGroup
+Waiter = Caller | Listener
 
 # counter, delta, token, generation_time_ns, region, when its deadline is (loop time), who is told,
 # whether the client makes the token, and what its attempts did so far if one has failed. A token

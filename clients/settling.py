@@ -16,7 +16,7 @@ from clients.connection import Connection
 from clients.entries import Batch, Entry, Lane
 from clients.errors import CounterError
 from clients.failures import Failure, failure_of_outcome
-from clients.soon import SoonAdds, SoonGroup
+from clients.listeners import Listener
 from clients.values import AddOutcome, AddResult
 from clients.writes import Write
 from counter.tokens import Token
@@ -40,14 +40,12 @@ class Settling:
         self,
         connection: Connection,
         sizes: BatchSizes,
-        soon: SoonAdds,
         *,
         again: Callable[[Lane, list[Entry]], None],
         released: Callable[[int], None],
     ) -> None:
         self._connection = connection
         self._sizes = sizes
-        self._soon = soon
         self._again = again
         self._released = released
         self._slots: dict[int, tuple[asyncio.TimerHandle, list[tuple[Lane, Entry]]]] = {}
@@ -91,8 +89,8 @@ class Settling:
         """The path of nearly all adds: everybody has his outcome in one loop."""
         self._connection.tokens.used_through(batch.last_own_ns())
         for waiter, text, time_ns, region in batch.added():
-            if isinstance(waiter, SoonGroup):
-                waiter.settled()
+            if isinstance(waiter, Listener):
+                waiter.added(text, time_ns, region, duplicate=False)
                 continue
             result = _new(AddResult, (_new(Token, (text, time_ns, region)), False))
             try:
@@ -131,19 +129,14 @@ class Settling:
 
     def _end(self, entry: Entry, write: Write, verdict: AddResult | CounterError) -> None:
         waiter = entry[6]
-        error = verdict if isinstance(verdict, CounterError) else None
-        if isinstance(waiter, SoonGroup):
-            waiter.settled()
-            if error is not None:
-                self._soon.failed(
-                    AddOutcome(
-                        counter=write.counter, token=write.token, duplicate=False, error=error
-                    )
-                )
-            return
         try:
             if isinstance(verdict, CounterError):
-                waiter.set_exception(verdict)
+                if isinstance(waiter, Listener):
+                    waiter.failed(AddOutcome(write.counter, write.token, error=verdict))
+                else:
+                    waiter.set_exception(verdict)
+            elif isinstance(waiter, Listener):
+                waiter.added(*verdict.token, duplicate=verdict.duplicate)
             else:
                 waiter.set_result(verdict)
         except NOT_WAITING:

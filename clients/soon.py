@@ -9,6 +9,7 @@ from contextlib import suppress
 import grpc
 
 from clients.errors import Unavailable
+from clients.listeners import Listener
 from clients.values import AddOutcome
 
 OnAddFailed = Callable[[AddOutcome], None]
@@ -17,20 +18,25 @@ LOG_EVERY_S = 1.0
 log = logging.getLogger(__name__)
 
 
-class SoonGroup:
-    """The adds made with `add_soon` between two calls of `flush`: they share one waiter."""
+class SoonGroup(Listener):
+    """The adds made with `add_soon` between two calls of `flush`."""
 
-    __slots__ = ("_done", "unsettled")
+    __slots__ = ("_done", "_on_failed", "unsettled")
 
-    def __init__(self) -> None:
+    def __init__(self, on_failed: OnAddFailed) -> None:
         self.unsettled = 0
+        self._on_failed = on_failed
         self._done: asyncio.Future[None] | None = None
 
     def done(self) -> bool:
         """Nobody cancels one of these: there is nobody who waits."""
         return False
 
-    def settled(self) -> None:
+    def failed(self, outcome: AddOutcome) -> None:
+        self.added("", 0, "", duplicate=False)
+        self._on_failed(outcome)
+
+    def added(self, text: str, time_ns: int, region: str, *, duplicate: bool) -> None:
         self.unsettled -= 1
         if not self.unsettled:
             SOON_UNSETTLED.discard(self)
@@ -56,7 +62,7 @@ class SoonAdds:
 
     def __init__(self, on_failed: OnAddFailed | None) -> None:
         self._on_failed = on_failed
-        self._group = SoonGroup()
+        self._group = SoonGroup(self._failed)
         self._groups: list[SoonGroup] = []  # earlier ones that are not settled yet
         self._unlogged = 0
         self._last: AddOutcome | None = None
@@ -73,7 +79,7 @@ class SoonAdds:
     async def flush(self, timeout_s: float | None) -> None:
         """Waits until all that were made so far are settled."""
         self._groups = [group for group in [*self._groups, self._group] if group.unsettled]
-        self._group = SoonGroup()
+        self._group = SoonGroup(self._failed)
         groups = list(self._groups)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -87,7 +93,7 @@ class SoonAdds:
                 code=grpc.StatusCode.DEADLINE_EXCEEDED,
             )
 
-    def failed(self, outcome: AddOutcome) -> None:
+    def _failed(self, outcome: AddOutcome) -> None:
         if self._on_failed is None:
             self._to_log(outcome)
             return

@@ -203,7 +203,6 @@ class SyncCounterClient(SyncPlatformCalls, SyncNamespaceCalls, SyncShadowCalls):
         self,
         items: Iterable[Add],
         *,
-        items_per_call: int = ITEMS_PER_CALL,
         timeout_s: float | None = None,
     ) -> list[AddOutcome]:
         """Many adds, one outcome each; see `CounterClient.batch_add`.
@@ -211,9 +210,7 @@ class SyncCounterClient(SyncPlatformCalls, SyncNamespaceCalls, SyncShadowCalls):
         outcomes = client.batch_add([Add("title-1"), Add("title-2", 5)])
         """
         adds = list(items)  # in the caller's thread, which is where a generator expects to run
-        return self._thread.run(
-            self._client.batch_add(adds, items_per_call=items_per_call, timeout_s=timeout_s)
-        )
+        return self._thread.run(self._client.batch_add(adds, timeout_s=timeout_s))
 
     def batch_get(
         self,

@@ -19,7 +19,6 @@ from clients.batch import BatchSizes
 from clients.connection import Connection
 from clients.entries import Batch, Entry, Lane
 from clients.settling import Settling
-from clients.soon import SoonAdds
 from clients.tokens import ClientTokens
 from counter.clock import SystemClock
 from counter.v1 import counter_service_pb2 as pb
@@ -143,7 +142,6 @@ def _settling_us(connection: Connection, lane: Lane, names: list[str]) -> float:
     settling = Settling(
         connection,
         BatchSizes(),
-        SoonAdds(None),
         again=lambda *_: None,
         released=lambda _: None,
     )

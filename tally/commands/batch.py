@@ -21,7 +21,6 @@ from clients import (
     TokenTooOld,
     Unavailable,
 )
-from clients.batch import ITEMS_PER_CALL, ITEMS_PER_CALL_MAX
 from tally.commands.batch_file import BadLine, BatchFile, Row, check_every_line
 from tally.commands.batch_progress import BatchProgress
 from tally.commands.batch_report import Report
@@ -68,16 +67,6 @@ def batch(
             show_default=False,
         ),
     ] = None,
-    items_per_call: Annotated[
-        int,
-        typer.Option(
-            "--items-per-call",
-            metavar="N",
-            min=1,
-            max=ITEMS_PER_CALL_MAX,
-            help="Adds in one call: no more than the namespace's limits.batch_items.",
-        ),
-    ] = ITEMS_PER_CALL,
     json: JsonOption = False,
     server: ServerOption = None,
     timeout: TimeoutOption = None,
@@ -102,7 +91,7 @@ def batch(
         client = stack.enter_context(calling(target, namespace))
         source = BatchFile(stream, name=file)
         progress = stack.enter_context(BatchProgress(_size_bytes(file)))
-        sender = _Sender(client=client, log=log, report=report, items_per_call=items_per_call)
+        sender = _Sender(client=client, log=log, report=report)
         _send_all(source, sender, report, progress)
     report.duration_s = time.monotonic() - started_s
     return _finish(report, json=json, target=target, write_tokens=write_tokens)
@@ -147,10 +136,8 @@ class _Sender:
         client: SyncCounterClient,
         log: TokenLog | None,
         report: Report,
-        items_per_call: int,
     ) -> None:
         self._client = client
-        self._items_per_call = items_per_call
         self._log = log
         self._report = report
         # Sent, and not in the report yet.
@@ -212,8 +199,7 @@ class _Sender:
 
     def _call(self, rows: list[Row]) -> list[AddOutcome]:
         return self._client.batch_add(
-            [Add(counter=row.counter, delta=row.delta, token=row.token) for row in rows],
-            items_per_call=self._items_per_call,
+            [Add(counter=row.counter, delta=row.delta, token=row.token) for row in rows]
         )
 
     def _count(self, row: Row, outcome: AddOutcome) -> bool:

@@ -125,18 +125,6 @@ class Script(pb_grpc.CounterServiceServicer):
         self.epochs[request.counter_name] = self.epochs.get(request.counter_name, 0) + 1
         return pb.ClearCountResponse(idempotency_token=request.idempotency_token)
 
-    def BatchAddCount(self, request, context):  # type: ignore[no-untyped-def]
-        self._start(request, context)
-        outcomes = []
-        for item in request.items:
-            refused = self.refuse(item.counter_name, item.idempotency_token)
-            if refused is None:
-                duplicate = self._add(item.counter_name, item.delta, item.idempotency_token)
-                outcomes.append(pb.AddCountOutcome(duplicate=duplicate))
-            else:
-                outcomes.append(outcome_of(refused))
-        return pb.BatchAddCountResponse(outcomes=outcomes)
-
     def StreamAddCount(self, request_iterator, context):  # type: ignore[no-untyped-def]
         for batch in request_iterator:
             adds = adds_of(batch)
