@@ -27,9 +27,9 @@ from counter.storage.ports import (
     HistoryKey,
     HistoryWrite,
     NamespaceStore,
-    RollupStore,
 )
 from counter.windows import Layout
+from rollup_worker.rollup_bases import RollupBases
 
 _EVENTS_PER_SLICE = 2_000
 
@@ -42,12 +42,12 @@ class RecordFolds:
     def __init__(
         self,
         event_log: EventLog,
-        rollup_store: RollupStore,
+        rollup_bases: RollupBases,
         namespace_store: NamespaceStore,
         layout: Layout,
     ) -> None:
         self._event_log = event_log
-        self._rollup_store = rollup_store
+        self._rollup_bases = rollup_bases
         self._namespace_store = namespace_store
         self._layout = layout
         self._last_snapshot = EMPTY
@@ -121,7 +121,7 @@ class RecordFolds:
         steps_ms = [each.step_ms for each in namespace.history]
         recent_windows = namespace.recent_windows(layout.window_ms)
         for batch in _batches(namespace, events, rollups_per_batch):
-            rows = await self._rollup_store.read(batch)
+            rows = await self._rollup_bases.before(record, batch)
             for key, row in zip(batch, rows, strict=True):
                 base = row or ZERO
                 if base.through_window >= record.from_window:

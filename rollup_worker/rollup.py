@@ -47,6 +47,7 @@ from counter.storage.ports import (
 )
 from counter.windows import Layout
 from rollup_worker.record_folds import RecordFolds
+from rollup_worker.rollup_bases import RollupBases
 
 # A pass that took longer than this starts anew. Records are kept for a day at least, so whoever
 # proposes within it cannot bring back a record of his own where another has held and expired.
@@ -109,9 +110,8 @@ class Rollup:
         self._monotonic_s = monotonic_s
         self._layout = layout
         self._idle_windows = max(1, _IDLE_FOLD_NS // layout.window_ns)
-        self._folds = RecordFolds(
-            stores.event_log, stores.rollup_store, stores.namespace_store, layout
-        )
+        self._bases = RollupBases(stores.rollup_store, shards=layout.shards)
+        self._folds = RecordFolds(stores.event_log, self._bases, stores.namespace_store, layout)
         self.progress = [ShardProgress() for _ in range(layout.shards)]
         self._metrics = _PassMetrics()
 
@@ -150,6 +150,7 @@ class Rollup:
                 break
             self._metrics.contests.add()
             record, is_agreed = agreed, True
+        self._bases.folded(agreed, fold.rollups)
         await self._refresh_cache(agreed, fold.rollups)
         seconds = self._monotonic_s() - began_s
         progress = self.progress[shard]
