@@ -70,6 +70,16 @@ async def test_an_answer_waits_for_the_window_of_the_connection(served: Served) 
         await served.is_empty()
 
 
+async def test_a_call_that_is_given_up_while_it_waits_for_the_connection(served: Served) -> None:
+    async with await FrameClient.connect(served.port, INITIAL_WINDOW_SIZE=ANY_WINDOW) as client:
+        for stream_id in (1, 3):
+            client.send(client.unary(stream_id, "/test.Test/Repeat", b"1,100000"))
+        await until(lambda: served.server.kept_bytes > 100_005)
+        client.send(frames.rst_stream(1, ErrorCode.CANCEL), MORE_CONNECTION)
+        assert (await client.answer(3)).messages == [bytes(100_000)]
+        await served.is_empty()
+
+
 async def test_calls_take_turns(served: Served) -> None:
     async with await FrameClient.connect(served.port, INITIAL_WINDOW_SIZE=ANY_WINDOW) as client:
         for stream_id in (1, 3, 5):
