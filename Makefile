@@ -7,6 +7,7 @@ UV := uv
 RUN := $(UV) run --no-sync
 PROTOS := $(wildcard proto/counter/v1/*.proto)
 GRPCURL_VERSION := v1.9.3
+H2SPEC_VERSION := v2.2.1+incompatible
 GHZ_VERSION := v0.120.0
 NATS_VERSION := v2.15.2
 
@@ -43,6 +44,9 @@ endef
 .tools/bin/grpcurl: | .venv/.ready
 	$(call go-install,grpcurl $(GRPCURL_VERSION),github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION))
 
+.tools/bin/h2spec: | .venv/.ready
+	$(call go-install,h2spec $(H2SPEC_VERSION),github.com/summerwind/h2spec/cmd/h2spec@$(H2SPEC_VERSION))
+
 # What the tests of the fleet run on: Java, memcached and Cassandra. See `tally dev fetch --help`.
 .PHONY: backends
 backends: setup
@@ -51,7 +55,7 @@ backends: setup
 run: setup ## serve on 127.0.0.1:50051, data in ./data, namespaces from configs/namespaces
 	@$(RUN) tally serve
 
-test: setup backends .tools/bin/grpcurl ## the whole test suite, on real processes
+test: setup backends .tools/bin/grpcurl .tools/bin/h2spec ## the whole test suite, on real processes
 	$(RUN) pytest tests
 
 check: lint backends ## lint, then the fast tests

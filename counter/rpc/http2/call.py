@@ -2,37 +2,37 @@
 
 It has the methods of `grpc.aio.ServicerContext` that handlers of ours, and the libraries for health
 and reflection, use. A call ends once: by its handler's answer, by `abort`, at its deadline, or
-because its caller went away. Whatever comes after that is dropped, and a handler that still runs is
-cancelled.
+because its caller went away. A handler that still runs then is cancelled; if it goes on all the
+same, what it reads and writes raises that it was.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
+from inspect import CORO_CREATED, getcoroutinestate
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 import structlog
 
-from counter.rpc.http2.frames import WINDOW_MAX, ErrorCode, StreamBroken
-from counter.rpc.http2.header_block import Field, block_of, metadata_fields, metadata_of
-from counter.rpc.http2.messages import PREFIX_BYTES, CallRefused, MessageReader, prefix
+from counter.rpc.http2.frames import ErrorCode, StreamBroken
+from counter.rpc.http2.header_block import Field, block_of
+from counter.rpc.http2.messages import PREFIX_BYTES, CallRefused, MessageReader
+from counter.rpc.http2.metadata import Metadata, fields_of, metadata_of, percent_encoded
 
 if TYPE_CHECKING:
     from counter.rpc.http2.connection import Connection
 
 # Of one call: what a handler that streams may have written before the caller takes some of it.
 UNSENT_BYTES_MAX = 256 * 1024
+# What a message that waits for its handler takes beside its bytes.
+MESSAGE_OVERHEAD_BYTES = 128
 
 _OK = grpc.StatusCode.OK
 _END = grpc.aio.EOF  # type: ignore[attr-defined]  # not in the stubs
-# What may stay as it is in grpc-message; everything else is percent-encoded.
-_PLAIN = frozenset(range(0x20, 0x7F)) - {0x25}
-
-Metadata = Iterable[tuple[str, str | bytes]]
-_Message = tuple[bytes, int]  # and what it took of the window
 
 log = structlog.get_logger()
 
@@ -46,48 +46,42 @@ class Method:
     serialize: Callable[[Any], bytes]
     takes_stream: bool
     answers_stream: bool
+    is_unary: bool  # neither of them
     is_generator: bool
-
-    @property
-    def is_unary(self) -> bool:
-        return not self.takes_stream and not self.answers_stream
 
 
 class Call:
     # What most calls never touch is kept here, once for all of them.
+    encoding = b"identity"
     deadline_s = inf
     is_half_closed = False  # the caller has sent everything
     is_ended = False  # nothing more is sent after what is on its way
+    is_forgotten = False  # by its connection
     has_headers = False  # ours were sent
     ending: bytes | None = None  # the trailers, while data before them waits for room
     content_bytes: int | None = None  # that are still to come, if the caller said how many
-    received_bytes = 0  # given to the reader and not yet taken by the handler
-    owed_bytes = 0  # taken, and not yet given back to the caller's window
+    window_change = 0  # of what we may send: how it differs from that of a new stream
+    used_bytes = 0  # of what we let the caller send
+    owed_bytes = 0  # of those: may be given back to it
+    kept_bytes = 0  # received and not yet taken by the handler, or answered and not yet sent
     unsent: bytearray | None = None
     _reader: MessageReader | None = None
-    _messages: "deque[_Message] | None" = None
+    _messages: "deque[tuple[bytes, int]] | None" = None  # each with what it took on the wire
     _arrival: "asyncio.Future[None] | None" = None
     _room: "asyncio.Future[None] | None" = None
     _task: "asyncio.Task[None] | None" = None
     _code: grpc.StatusCode | None = None
     _details = ""
-    _trailing: Metadata = ()
+    _trailing: Sequence[Field] = ()
+    _stuck_bytes, _stuck_since_s = 0, inf
 
     def __init__(
-        self,
-        connection: "Connection",
-        stream_id: int,
-        method: Method,
-        fields: Sequence[Field],
-        encoding: bytes,
+        self, connection: "Connection", stream_id: int, method: Method, fields: Sequence[Field]
     ) -> None:
         self._connection = connection
         self.stream_id = stream_id
         self._method = method
         self._fields = fields
-        self._encoding = encoding
-        self.send_window = connection.send_window_of_streams
-        self.receive_window = connection.receive_window_of_streams
 
     # What the connection tells.
 
@@ -95,7 +89,7 @@ class Call:
         """The headers are there. A handler that takes a stream starts now, others with their one
         message."""
         if self._method.takes_stream:
-            self._start(self._run(self._requests()))
+            self._start(self._run(None))
 
     def received(self, data: bytes, *, ends: bool) -> None:
         if self.is_half_closed:
@@ -103,44 +97,43 @@ class Call:
         if ends and self._reader is None and self._method.is_unary:
             # Nearly all calls: their one message in one frame, which is also the last.
             size = len(data) - PREFIX_BYTES
-            if size >= 0 and data[0] == 0 and int.from_bytes(data[1:PREFIX_BYTES]) == size:
+            # The flag of a message that is not compressed is 0: a part of its length.
+            if int.from_bytes(data[:PREFIX_BYTES]) == size <= self._connection.message_bytes_max:
                 self.is_half_closed = True
                 self._start(self._answer(data[PREFIX_BYTES:]))
                 return
         self._read(data, ends=ends)
 
     def _read(self, data: bytes, *, ends: bool) -> None:
+        self.is_half_closed = ends
         if self._messages is None or self._reader is None:
-            message_bytes_max = self._connection.server.limits.message_bytes_max
             self._messages = deque()
-            self._reader = MessageReader(self._encoding, message_bytes_max)
+            self._reader = MessageReader(self.encoding, self._connection.message_bytes_max)
         reader, messages = self._reader, self._messages
         grown, due = -reader.kept_bytes, len(data)
         for message, size in reader.feed(data):
             messages.append((message, size))
-            grown += len(message)
+            grown += len(message) + MESSAGE_OVERHEAD_BYTES
             due -= size
-        self._keep(grown + reader.kept_bytes)
+        self.keep(grown + reader.kept_bytes)
         # What is part of a message is given back at once, or one larger than the window would
         # never be complete. What is complete is given back when the handler takes it.
-        self._give_back(due)
-        self.is_half_closed = ends
+        self.give_back(due)
         if self._method.takes_stream:
-            if ends and not reader.is_between_messages:
+            if ends and reader.kept_bytes:
                 raise CallRefused(grpc.StatusCode.INTERNAL, "the last message is not complete")
-        elif len(messages) > 1 or (ends and (not messages or not reader.is_between_messages)):
+        elif len(messages) > 1 or (ends and (not messages or reader.kept_bytes)):
             raise CallRefused(
                 grpc.StatusCode.INTERNAL, "a call of this method has one message, and this has not"
             )
         elif ends:
-            message = self._take(messages)
-            self._start(self._answer(message) if self._method.is_unary else self._run_one(message))
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+            # It counts as kept until the call is forgotten: there may be many large ones.
+            message, _ = messages.popleft()
+            self._start(self._answer(message) if self._method.is_unary else self._run(message))
+        _wake(self._arrival)
 
     def expire(self) -> None:
-        self.end(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
-        self._cancel()
+        self.refuse(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
 
     def refuse(self, code: grpc.StatusCode, why: str) -> None:
         self.end(code, why)
@@ -149,80 +142,86 @@ class Call:
     def gone(self) -> None:
         """The caller does not wait any more, or cannot be reached."""
         self.is_ended = True
-        self.unsent = None
         self._cancel()
+        self._wake_all()
 
-    def forget(self) -> None:
-        """The connection does not know it any more."""
-        self._keep(-self.received_bytes)
+    def forgotten(self) -> None:
+        """By its connection: what is said about it from now on reaches nobody."""
+        self.is_forgotten = True
+        if self.kept_bytes:
+            self._connection.answers.drop(self)
+            self.keep(-self.kept_bytes)
+            self.unsent = None
+        if self._task is None:
+            self._connection.server.calls -= 1
 
     def has_room(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        _wake(self._room)
 
-    @property
-    def task(self) -> "asyncio.Task[None] | None":
-        return self._task
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    def is_stuck(self, now_s: float, stuck_s_max: float) -> bool:
+        """Whether for so long nothing was taken of an answer that is complete."""
+        left = len(self.unsent or b"")
+        if left != self._stuck_bytes:
+            self._stuck_bytes, self._stuck_since_s = left, now_s
+        return now_s > self._stuck_since_s + stuck_s_max
 
     # Running the handler.
 
     def _start(self, running: Any) -> None:
-        connection = self._connection
-        connection.server.calls += 1
-        self._task = connection.loop.create_task(running)
+        self._task = self._connection.loop.create_task(running)
 
     async def _answer(self, body: bytes) -> None:
         method = self._method
         try:
-            request = self._parsed(body)
-            response = await method.behaviour(request, self)
+            response = await method.behaviour(self._parsed(body), self)
             body = method.serialize(response)
+            if self._code is None and not self.has_headers and not self._trailing:
+                if not self.is_ended:
+                    self._connection.answers.reply(self, body)
+            else:
+                if self._code in (None, _OK):
+                    await self._write(body)
+                self._conclude()
         except (Exception, asyncio.CancelledError) as error:
             self._failed(error)
-        else:
-            if self.is_ended:
-                return
-            if self._code is None and not self._trailing and not self.has_headers:
-                self.is_ended = True
-                self._connection.reply(self, body)
-                return
-            if self._code in (None, _OK):
-                self._write(body)
-            self.end(self._code or _OK, self._details, self._trailing)
         finally:
-            self._connection.server.calls -= 1
+            self._task = None
+            if self.is_forgotten:
+                self._connection.server.calls -= 1
 
-    async def _run_one(self, body: bytes) -> None:
-        try:
-            request = self._parsed(body)
-        except CallRefused as refused:
-            self._connection.server.calls -= 1
-            self._failed(refused)
-            return
-        await self._run(request)
-
-    async def _run(self, request: Any) -> None:
+    async def _run(self, body: bytes | None) -> None:
         """Handlers that take or answer a stream: a coroutine that reads and writes by itself, or
-        gives one answer, or a generator of answers."""
+        gives one answer, or a generator of answers. `body`: the one message of the caller, unless
+        they are a stream."""
+        method = self._method
         try:
-            answering = self._method.behaviour(request, self)
-            if self._method.is_generator:
-                async for response in answering:
-                    await self.write(response)
+            answering = method.behaviour(self if body is None else self._parsed(body), self)
+            if method.is_generator:
+                async with aclosing(answering):
+                    async for response in answering:
+                        await self.write(response)
             else:
                 response = await answering
-                if not self._method.answers_stream:
+                if not method.answers_stream and self._code in (None, _OK):
                     await self.write(response)
+            self._conclude()
         except (Exception, asyncio.CancelledError) as error:
             self._failed(error)
-        else:
-            self.end(self._code or _OK, self._details, self._trailing)
         finally:
+            self._has_run()
+
+    def _has_run(self) -> None:
+        self._task = None
+        if self.is_forgotten:
             self._connection.server.calls -= 1
+
+    def _cancel(self) -> None:
+        task = self._task
+        if task is None or task.cancelling():
+            return
+        if getcoroutinestate(task.get_coro()) == CORO_CREATED:  # type: ignore[arg-type]
+            self._has_run()  # it never will, and would not say so
+        task.cancel()
 
     def _parsed(self, body: bytes) -> Any:
         try:
@@ -232,62 +231,81 @@ class Call:
                 grpc.StatusCode.INTERNAL, "the request is not a message of this method"
             ) from None
 
+    def _conclude(self) -> None:
+        self.end(self._code or _OK, self._details, self._trailing)
+
     def _failed(self, error: BaseException) -> None:
-        if self.is_ended or isinstance(error, grpc.aio.AbortError):
+        if self.is_ended:
             return
         if isinstance(error, CallRefused):
             self.end(error.code, error.why)
         elif isinstance(error, asyncio.CancelledError):
             self.end(grpc.StatusCode.UNAVAILABLE, "the server is stopping: call again")
-        elif self._code is not None:
-            self.end(self._code, self._details, self._trailing)
+        elif self._code not in (None, _OK):
+            self._conclude()
         else:
             log.error("a handler failed unexpectedly", action="call_failed", exc_info=error)
             self.end(grpc.StatusCode.UNKNOWN, "internal error; the server's log has the details")
 
-    # What a handler calls.
+    # What a handler calls. One reads at a time, and one writes.
 
     async def read(self) -> Any:
-        """The next message of the caller, or `grpc.aio.EOF` after the last."""
-        while not self._messages:
+        """The next message of the caller, or `grpc.aio.EOF` after the last. Nothing is lost if it
+        is cancelled."""
+        while True:
+            if self.is_ended:
+                raise asyncio.CancelledError
+            if self._messages:
+                message, size = self._messages.popleft()
+                self.keep(-len(message) - MESSAGE_OVERHEAD_BYTES)
+                self.give_back(size)
+                return self._parsed(message)
             if self.is_half_closed:
                 return _END
             self._arrival = self._connection.loop.create_future()
             await self._arrival
-        return self._parsed(self._take(self._messages))
+
+    def __aiter__(self) -> "Call":
+        """The messages of the caller, for handlers that iterate over them."""
+        return self
+
+    async def __anext__(self) -> Any:
+        message = await self.read()
+        if message is _END:
+            raise StopAsyncIteration
+        return message
 
     async def write(self, message: Any) -> None:
         """Waits while the caller does not take what was written before."""
-        body = self._method.serialize(message)
-        while not self.is_ended and self._is_full():
-            self._room = self._connection.loop.create_future()
-            await self._room
-        if not self.is_ended:
-            self._write(body)
+        await self._write(self._method.serialize(message))
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:
+        block = block_of(fields_of(metadata))
         if not self.is_ended and not self.has_headers:
-            self.has_headers = True
-            self._connection.send_headers(self, block_of(metadata_fields(metadata)))
+            self._connection.answers.send_headers(self, block)
 
     async def abort(
         self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()
     ) -> NoReturn:
         """Ends the call with this status, and its handler by an exception."""
-        self.end(code, details, trailing_metadata)
+        if code is _OK:
+            code = grpc.StatusCode.UNKNOWN
+        self.end(code, details, fields_of(trailing_metadata))
         raise grpc.aio.AbortError
 
     async def abort_with_status(self, status: grpc.Status) -> NoReturn:
         await self.abort(status.code, status.details, status.trailing_metadata or ())
 
     def set_code(self, code: grpc.StatusCode) -> None:
+        if not isinstance(code, grpc.StatusCode):
+            raise TypeError(f"{code!r} is no grpc.StatusCode")
         self._code = code
 
     def set_details(self, details: str) -> None:
         self._details = details
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
-        self._trailing = tuple(metadata)
+        self._trailing = fields_of(metadata)
 
     def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         return metadata_of(self._fields)
@@ -305,56 +323,45 @@ class Call:
 
     # Sending.
 
-    def end(self, code: grpc.StatusCode, details: str = "", metadata: Metadata = ()) -> None:
+    def end(self, code: grpc.StatusCode, details: str = "", metadata: Sequence[Field] = ()) -> None:
         """Ends the call, unless it is ended."""
-        if self.is_ended:
-            return
-        self.is_ended = True
         fields = [(b"grpc-status", b"%d" % code.value[0])]
         if details:
-            fields.append((b"grpc-message", _percent_encoded(details)))
-        fields += metadata_fields(metadata)
-        self._connection.finish(self, block_of(fields))
-        self.has_room()
+            fields.append((b"grpc-message", percent_encoded(details)))
+        block = block_of([*fields, *metadata])
+        if not self.is_ended:
+            self.is_ended = True
+            self._connection.answers.finish(self, block)
+            self._wake_all()
 
-    def _write(self, body: bytes) -> None:
-        if not self.has_headers:
-            self.has_headers = True
-            self._connection.send_headers(self, b"")
-        self._connection.send_data(self, prefix(len(body)) + body)
+    async def _write(self, body: bytes) -> None:
+        while self.unsent is not None and len(self.unsent) >= UNSENT_BYTES_MAX:
+            if self.is_ended:
+                break
+            self._room = self._connection.loop.create_future()
+            await self._room
+        if self.is_ended:
+            raise asyncio.CancelledError
+        self._connection.answers.send_message(self, body)
 
-    def _is_full(self) -> bool:
-        waiting = self.unsent is not None and len(self.unsent) >= UNSENT_BYTES_MAX
-        return waiting or self._connection.is_full
+    def _wake_all(self) -> None:
+        _wake(self._arrival)
+        _wake(self._room)
 
-    def window_grows(self, more: int) -> None:
-        self.send_window += more
-        if self.send_window > WINDOW_MAX:
-            raise StreamBroken(ErrorCode.FLOW_CONTROL_ERROR)
+    # Counting.
 
-    # Receiving.
-
-    async def _requests(self) -> AsyncIterator[Any]:
-        while (request := await self.read()) is not _END:
-            yield request
-
-    def _take(self, messages: "deque[_Message]") -> bytes:
-        message, size = messages.popleft()
-        self._keep(-len(message))
-        self._give_back(size)
-        return message
-
-    def _keep(self, more: int) -> None:
-        """Raises if the server keeps too much already of what handlers did not take yet."""
-        self.received_bytes += more
+    def keep(self, more: int) -> None:
+        """Raises if so much is kept already for all calls that it cannot be more."""
         self._connection.server.keep(more)
+        self.kept_bytes += more
 
-    def _give_back(self, size: int) -> None:
+    def give_back(self, size: int) -> None:
+        """So much of what the caller sent may be sent once more."""
         self.owed_bytes += size
-        if self.owed_bytes * 2 >= self._connection.receive_window_of_streams:
+        if self.owed_bytes * 2 >= self._connection.server.limits.stream_window_bytes:
             if not self.is_half_closed:
-                self.receive_window += self.owed_bytes
-                self._connection.give_back(self, self.owed_bytes)
+                self.used_bytes -= self.owed_bytes
+                self._connection.answers.give_back(self.stream_id, self.owed_bytes)
             self.owed_bytes = 0
 
 
@@ -367,15 +374,13 @@ class StrayRequest(Call):
     def received(self, data: bytes, *, ends: bool) -> None:
         if self.is_half_closed:
             raise StreamBroken(ErrorCode.STREAM_CLOSED)
-        self._give_back(len(data))
         self.is_half_closed = ends
+        self.give_back(len(data))
         if ends:
+            self._connection.answers.explain(self)
             self.is_ended = True
-            self._connection.explain(self)
 
 
-def _percent_encoded(text: str) -> bytes:
-    encoded = text.encode()
-    if _PLAIN.issuperset(encoded):
-        return encoded
-    return b"".join(b"%c" % byte if byte in _PLAIN else b"%%%02X" % byte for byte in encoded)
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)

@@ -78,8 +78,9 @@ def settings(values: dict[int, int]) -> bytes:
     return frame(SETTINGS, 0, 0, b"".join(_setting.pack(*each) for each in values.items()))
 
 
-def settings_of(payload: bytes) -> list[tuple[int, int]]:
-    return list(_setting.iter_unpack(payload))
+def settings_of(payload: bytes) -> dict[int, int]:
+    """The last value of each."""
+    return dict(_setting.iter_unpack(payload))
 
 
 def number_of(payload: bytes) -> int:

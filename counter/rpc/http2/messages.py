@@ -2,7 +2,6 @@
 
 import struct
 import zlib
-from collections.abc import Iterator
 
 import grpc
 
@@ -35,27 +34,24 @@ class MessageReader:
         self._received = bytearray()
 
     @property
-    def is_between_messages(self) -> bool:
-        return not self._received
-
-    @property
     def kept_bytes(self) -> int:
+        """Of a message that is not complete yet."""
         return len(self._received)
 
-    def feed(self, data: bytes) -> Iterator[tuple[bytes, int]]:
-        """The messages that are complete now, each with what it took on the wire, but for its
-        prefix."""
-        received = self._received
+    def feed(self, data: bytes) -> list[tuple[bytes, int]]:
+        """The messages that are complete now, each with what it took on the wire."""
+        received, messages = self._received, []
         received += data
         while len(received) >= PREFIX_BYTES:
             flag, size = _prefix.unpack_from(received)
             self._check(flag, size)
             end = PREFIX_BYTES + size
             if len(received) < end:
-                return
+                break
             message = bytes(memoryview(received)[PREFIX_BYTES:end])
             del received[:end]
-            yield (self._plain(message) if flag else message), size
+            messages.append((self._plain(message) if flag else message, end))
+        return messages
 
     def _check(self, flag: int, size: int) -> None:
         if size > self._message_bytes_max:
@@ -68,14 +64,14 @@ class MessageReader:
     def _plain(self, message: bytes) -> bytes:
         inflater = zlib.decompressobj(_GZIP_OR_ZLIB)
         try:
-            plain = inflater.decompress(message, self._message_bytes_max)
+            plain = inflater.decompress(message, self._message_bytes_max + 1)
         except zlib.error:
             raise CallRefused(
                 grpc.StatusCode.INTERNAL, "a message that cannot be decompressed"
             ) from None
-        if inflater.unconsumed_tail:
+        if len(plain) > self._message_bytes_max:
             raise self._too_large("more, decompressed")
-        if not inflater.eof:
+        if not inflater.eof or inflater.unused_data:
             raise CallRefused(grpc.StatusCode.INTERNAL, "a compressed message without its end")
         return plain
 

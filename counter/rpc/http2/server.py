@@ -1,9 +1,7 @@
 """A gRPC server: where it listens, which handlers it has, and how it ends."""
 
 import asyncio
-import errno
 import random
-import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import isasyncgenfunction
@@ -12,13 +10,14 @@ from typing import Any, NamedTuple
 import grpc
 
 from counter.rpc.http2.call import Method
-from counter.rpc.http2.connection import Connection
+from counter.rpc.http2.connection import LOOK_EVERY_S, Connection
 from counter.rpc.http2.messages import CallRefused
-from counter.rpc.listening import addresses_of, host_and_port
+from counter.rpc.http2.sockets import bound
 
 _BACKLOG = 1_024
-_LOOK_EVERY_S = 0.1
 _AGE_SPREAD = 0.1
+# For handlers that were cancelled at the end of the server.
+_LAST_STEPS_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +29,14 @@ class Limits:
     calls_max: int = 10_000  # under way in all
     streams_max: int = 10_000  # of one connection
     connections_max: int = 10_000
-    kept_bytes_max: int = 512 * 1024 * 1024  # received in all, and not yet taken by a handler
-    # Of one peer, within a tenth of a second: frames without a call, and calls given up.
+    # Of all calls: received and not yet taken by a handler, or answered and not yet sent.
+    kept_bytes_max: int = 512 * 1024 * 1024
+    # Of one peer, within a tenth of a second: frames that bring nothing, and calls that are made
+    # and given up.
     idle_frames_max: int = 10_000
     resets_max: int = 2_000
-    unread_bytes_max: int = 1024 * 1024  # written, and not taken by the peer
-    unread_s_max: float = 60.0
+    unread_bytes_max: int = 1024 * 1024  # sent to one peer, and not taken by it
+    unread_s_max: float = 60.0  # and for how long, or an answer that waits for room
     handshake_s_max: float = 20.0
     grace_s: float = 90.0  # for calls under way when their connection has reached its age
 
@@ -61,10 +62,10 @@ class Http2Server:
         # Handlers for methods that are not there, by their path; asked for each call.
         self.stand_in: Callable[[str], Any] = lambda path: None
         self.loop = asyncio.get_running_loop()
-        self.calls = 0  # under way
+        self.calls = 0  # under way: their caller waits, or their handler runs
+        self.kept_bytes = 0
         # Of calls that have no handler.
         self.nothing = _method_of(grpc.stream_stream_rpc_method_handler(_no_answer))
-        self._kept_bytes = 0
         self._connection_age_s = connection_age_s
         self._connections: dict[Connection, None] = {}
         self._generic: list[Any] = []
@@ -73,6 +74,10 @@ class Http2Server:
         self._looking: asyncio.TimerHandle | None = None
         self._all_left = asyncio.Event()
         self._is_stopping = False
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
 
     # Handlers.
 
@@ -102,17 +107,20 @@ class Http2Server:
 
     async def start(self, listen: str, *, share_port: bool) -> int:
         """Serves there; the port. Raises OSError if it cannot."""
-        port = 0
-        for family, address in addresses_of(*host_and_port(listen)):
-            sock = _bound(family, address, port, share_port=share_port)
-            if sock is None:
-                continue
-            port = sock.getsockname()[1]
-            self._listening.append(
-                await self.loop.create_server(lambda: Connection(self), sock=sock, backlog=_BACKLOG)
-            )
-        if not self._listening:
-            raise OSError(errno.EADDRNOTAVAIL, f"no address of this machine is {listen}")
+        sockets = bound(listen, share_port=share_port)
+        port: int = sockets[0].getsockname()[1]
+        try:
+            for sock in sockets:
+                self._listening.append(
+                    await self.loop.create_server(
+                        lambda: Connection(self), sock=sock, backlog=_BACKLOG
+                    )
+                )
+        except BaseException:
+            self._stop_listening()
+            for sock in sockets:
+                sock.close()
+            raise
         self._look()
         return port
 
@@ -132,48 +140,46 @@ class Http2Server:
             self._all_left.set()
 
     def keep(self, more: int) -> None:
-        """Of data that handlers did not take yet, there is so much more."""
-        self._kept_bytes += more
-        if more > 0 and self._kept_bytes > self.limits.kept_bytes_max:
+        """So much more of the data of calls waits. Raises if that cannot be."""
+        if more > 0 and self.kept_bytes + more > self.limits.kept_bytes_max:
             raise CallRefused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "too much data is waiting to be handled: send it again later",
+                "too much data is waiting, of all calls together: call again later",
             )
+        self.kept_bytes += more
 
     def _look(self) -> None:
+        self._looking = self.loop.call_later(LOOK_EVERY_S, self._look)
         now_s = self.loop.time()
         for connection in list(self._connections):
             connection.look(now_s)
-        self._looking = self.loop.call_later(_LOOK_EVERY_S, self._look)
 
     # The end.
 
     async def stop(self, grace_s: float) -> None:
         """Takes no more connections, and gives calls under way `grace_s` to finish."""
         self._is_stopping = True
-        for listening in self._listening:
-            listening.close()
-        tasks = [call.task for each in self._connections for call in each.calls.values()]
-        ends_s = self.loop.time() + grace_s
+        self._stop_listening()
+        self._all_left.clear()
         for connection in list(self._connections):
-            if grace_s > 0:
-                connection.drain(ends_s)
-            else:
-                connection.abort()
-        if self._connections:
-            self._all_left.clear()
+            connection.drain(self.loop.time() + grace_s)
+        if grace_s > 0 and self._connections:
             try:
-                # A little more than the connections themselves, which give up then.
-                async with asyncio.timeout(grace_s + 2 * _LOOK_EVERY_S):
+                async with asyncio.timeout(grace_s):
                     await self._all_left.wait()
             except TimeoutError:
-                for connection in list(self._connections):
-                    connection.abort()
+                pass
+        for connection in list(self._connections):
+            connection.abort()
         if self._looking is not None:
             self._looking.cancel()
-        running = [task for task in tasks if task is not None and not task.done()]
-        if running:
-            await asyncio.wait(running, timeout=1)
+        ends_s = self.loop.time() + _LAST_STEPS_S
+        while (self._connections or self.calls) and self.loop.time() < ends_s:  # noqa: ASYNC110
+            await asyncio.sleep(_LAST_STEPS_S / 100)
+
+    def _stop_listening(self) -> None:
+        for listening in self._listening:
+            listening.close()
 
 
 async def _no_answer(requests: Any, context: Any) -> None:
@@ -197,25 +203,6 @@ def _method_of(handler: Any) -> Method:
         serialize=handler.response_serializer or bytes,
         takes_stream=handler.request_streaming,
         answers_stream=handler.response_streaming,
+        is_unary=not handler.request_streaming and not handler.response_streaming,
         is_generator=isasyncgenfunction(behaviour),
     )
-
-
-def _bound(
-    family: socket.AddressFamily, address: tuple[Any, ...], port: int, *, share_port: bool
-) -> socket.socket | None:
-    """None if this machine has no such address. `port`: where the addresses before it listen."""
-    sock = socket.socket(family)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if share_port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
-        sock.bind((address[0], address[1] or port, *address[2:]))
-    except OSError as error:
-        sock.close()
-        if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-            return None
-        raise
-    return sock
