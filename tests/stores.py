@@ -166,8 +166,15 @@ def sqlite_stores(database: Database, clock: Clock) -> Stores:
 @asynccontextmanager
 async def cassandra(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
     """The fleet's stores. Each test has a region of its own, in one keyspace for all."""
-    session = await shared_session()
     platform = Platform(region=f"test {secrets.token_hex(8)}", log_retention_s=3_600)
+    async with cassandra_of(platform, clock) as stores:
+        yield stores
+
+
+@asynccontextmanager
+async def cassandra_of(platform: Platform, clock: Clock) -> AsyncIterator[Stores]:
+    """The same of a given region: opened again, they hold what they held."""
+    session = await shared_session()
     ledger = CassandraLedger(session, platform, store_clock=clock)
     rollup_store = CassandraRollupStore(session, platform)
     history_store = CassandraHistoryStore(session, platform)

@@ -1,0 +1,148 @@
+"""Rules in which time passes, workers work, stores fail, and servers restart."""
+
+from functools import partial
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from counter.errors import AuditWithoutBase
+from counter.storage.memory import MemoryCountCache
+from rollup_worker.audit.values import BaseKind
+from tests.backends import memcached_server
+from tests.memcached_client import ask
+from tests.stateful.base import Machine
+from tests.stateful.definitions import NAMES
+from tests.stateful.installation import SERVERS, WORKERS, Stumble
+from tests.stateful.model import World, state_of
+from tests.stateful.writing import COUNTER, NAMESPACE, SERVER
+
+WORKER = st.integers(0, WORKERS - 1)
+# A pass takes so many events: windows that have more are folded one by one.
+EVENTS_MAX = st.sampled_from([1, 2, 100])
+
+
+class Running(Machine):
+    @rule(milliseconds=st.sampled_from([1, 500, 5_000, 10_000, 10_000, 31_000, 61_000, 400_000]))
+    def time_passes(self, milliseconds: int) -> None:
+        self.clock.advance_ms(milliseconds)
+
+    @rule()
+    def close_windows(self) -> None:
+        due = self.layout.closable_through(
+            self.clock.now_ns(), grace_ns=self.platform.close_grace_ns
+        )
+        closed_through = self.run(self.installation.closer.close_due())
+        assert closed_through == max(due, self.closed_through)
+        self.closed_through = closed_through
+
+    @rule(worker=WORKER, shard=st.integers(0, 1), events_max=EVENTS_MAX)
+    def fold(self, worker: int, shard: int, events_max: int) -> None:
+        self._fold(worker, shard, events_max)
+
+    def _fold(self, worker: int, shard: int, events_max: int) -> bool:
+        """One pass; answers whether there is more to fold."""
+        before = self.folded[shard]
+        result = self.run(
+            self.installation.workers[worker].fold_shard(
+                shard, self.closed_through, events_max=events_max, rollups_per_batch=2
+            )
+        )
+        assert before <= result.folded_through <= self.closed_through
+        assert (result.folded_through > before) == (self.closed_through > before)
+        self.folded[shard] = result.folded_through
+        return bool(result.has_more)
+
+    @rule(worker=WORKER, events_max=EVENTS_MAX)
+    def fold_all(self, worker: int, events_max: int) -> None:
+        for shard in range(self.layout.shards):
+            while self._fold(worker, shard, events_max):
+                pass
+        assert self.folded == [self.closed_through] * self.layout.shards
+
+    @rule(worker=WORKER)
+    def windows_end(self, worker: int) -> None:
+        """Everything up to now is closed and folded."""
+        self.clock.advance_ms(31_000)
+        self.close_windows()
+        self.fold_all(worker, 100)
+
+    @rule(server=SERVER)
+    def look(self, server: int) -> None:
+        """A server looks at the ledger, and counts the counters."""
+        self.run(self.installation.servers[server].look())
+        self.lag_ns[server] = self._lag_ns()
+
+    @rule()
+    def restart(self) -> None:
+        self.run(self.installation.stop())
+        self.run(self.installation.start())
+        self.serving = [self.versions.last] * SERVERS
+        self.lag_ns = [self._lag_ns()] * SERVERS
+
+    @rule()
+    def flush_shared_cache(self) -> None:
+        cache = self.installation.stores.count_cache
+        if isinstance(cache, MemoryCountCache):
+            cache._entries.clear()
+        else:
+            ask(memcached_server(), b"flush_all\r\n")
+
+    @rule()
+    def forget(self) -> None:
+        """Retention: what is folded and old enough goes."""
+        kept_from_ns = self.clock.now_ns() - self.platform.log_retention_ns
+        old = min(self.layout.window_of(kept_from_ns) - 1, *self.folded)
+        self.forgotten_through = max(self.forgotten_through, old)
+        self.run(self.installation.retention.forget())
+        self.run(self.installation.retention.forget_history())
+
+    @rule(stumble=st.sampled_from(list(Stumble)))
+    @precondition(lambda self: self.stumble is None)
+    def next_write_fails(self, stumble: Stumble) -> None:
+        self.installation.log.next = self.stumble = stumble
+
+    @rule()
+    @precondition(lambda self: self.adrift)
+    def write_lands_late(self) -> None:
+        self.land()
+
+    @rule(namespace=NAMESPACE, counter=COUNTER)
+    def audit(self, namespace: str, counter: str) -> None:
+        """Computed again from what is kept, a count is the same."""
+        if namespace not in self.versions.current:
+            return
+        try:
+            audit = self.run(self.installation.audit.counter(namespace, counter))
+        except AuditWithoutBase:
+            live = self.versions.current[namespace]
+            is_known = self.forgotten_through < self.layout.from_window
+            assert not is_known or live.id in self.versions.without_history
+            return
+        # A correction of a count that was right is an error, of which an audit tells.
+        through_ns = self.layout.complete_through_ns(audit.audited_through)
+        from_start = audit.base is None or audit.base.kind is BaseKind.START
+        answered = (audit.actual.count, audit.expected.count if from_start else None)
+        self.counter(self.versions.current[namespace], counter).explain(
+            "what an audit finds and expects", answered, partial(_audited, through_ns, from_start)
+        )
+        assert not audit.is_different or audit.adjustments, audit
+
+    def audit_all(self) -> None:
+        for name in NAMES:
+            for namespace_id, counter in list(self.counters):
+                live = self.versions.current.get(name)
+                if live is not None and live.id == namespace_id:
+                    self.audit(name, counter)
+
+    def _lag_ns(self) -> int:
+        return max(0, self.clock.now_ns() - self.layout.end_ns(min(self.folded)))
+
+
+def _audited(through_ns: int, from_start: bool, world: World) -> tuple[int, int | None]:
+    """The count, and what it is without corrections; from a later base only the first is known."""
+    plain = {
+        identity: effect._replace(delta=0) if effect.note is not None else effect
+        for identity, effect in world.items()
+    }
+    expected = state_of(plain, through_ns).count if from_start else None
+    return state_of(world, through_ns).count, expected
