@@ -3,7 +3,7 @@
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from counter.v1 import namespace_service_pb2 as pb
 from tests.calls import Refusal
@@ -20,26 +20,22 @@ BAD_CHANGES = {
 
 
 class Administering(Machine):
-    @rule(namespace=NAMESPACE, settings=SETTINGS)
-    def change_namespace(self, namespace: str, settings: Settings) -> None:
-        """Changes it, or creates it again if it was deleted: then it starts at 0."""
-        self.apply(self.versions.changed(namespace, settings))
-
-    @rule(namespace=NAMESPACE)
-    @precondition(lambda self: len(self.versions.current) > 1)
-    def delete_namespace(self, namespace: str) -> None:
-        if namespace in self.versions.current:
+    @rule(
+        how=st.sampled_from(["change", "change", "change", "delete", "roll back"]),
+        namespace=NAMESPACE,
+        settings=SETTINGS,
+        back=st.integers(1, 3),
+    )
+    def administer(self, how: str, namespace: str, settings: Settings, back: int) -> None:
+        """A namespace that was deleted is created by a change, and then starts at 0. By a rollback
+        it is there again, with its counts."""
+        if how == "change":
+            self.apply(self.versions.changed(namespace, settings))
+        elif how == "delete" and len(self.versions.current) > 1:
             self.apply(self.versions.changed(namespace, None))
-
-    @rule(back=st.integers(0, 3))
-    def roll_back(self, back: int) -> None:
-        """By so many versions: what was deleted since then is there again, with its counts."""
-        self.restore(max(1, self.versions.last - back))
-
-    @rule()
-    def follow_namespaces(self) -> None:
-        """The second server takes the latest version."""
-        self.follow()
+        elif how == "roll back":
+            self.happened["a rollback"] += 1
+            self.restore(max(1, self.versions.last - back))
 
     @rule(namespace=NAMESPACE, mistake=st.sampled_from(sorted(BAD_CHANGES)))
     def refuse_a_change(self, namespace: str, mistake: str) -> None:

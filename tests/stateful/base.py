@@ -9,6 +9,7 @@ import asyncio
 import re
 import sys
 import tempfile
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -85,9 +86,20 @@ class Outcome(NamedTuple):
     duplicate: bool = False
 
 
+class Adrift(NamedTuple):
+    """A write on its way to the log."""
+
+    counter: CounterModel
+    shard: int
+    add: Add
+    surely: bool  # whether there is one at all
+
+
 class Machine(RuleBasedStateMachine):
     backend: ClassVar[str] = "memory"
     sent = Bundle("sent")
+    # What has happened in all runs: a test that never saw it has tested nothing.
+    happened: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +123,7 @@ class Machine(RuleBasedStateMachine):
         self.lag_ns = [0] * SERVERS  # of the folds, as each server knows it
         self.seen_ns: dict[tuple[int, str], int] = {}  # the latest complete_through
         self.stumble: Stumble | None = None  # of the next write to the log
-        self.adrift: list[tuple[CounterModel, int, Add]] = []  # with its shard
+        self.adrift: list[Adrift] = []
         self.apply(dict(FIRST))
         self.follow()
 
@@ -145,6 +157,7 @@ class Machine(RuleBasedStateMachine):
         answered = self.run(answer())
         if isinstance(answered, Refusal):
             assert answered.reason != "INTERNAL", answered
+            self.happened[answered.reason] += 1
         return answered
 
     def live(self, server: int, namespace: str) -> Live | None:
@@ -196,6 +209,7 @@ class Machine(RuleBasedStateMachine):
 
     def check_write(self, server: int, live: Live, add: Add, outcome: Outcome) -> None:
         """An outcome of a request with which nothing is wrong."""
+        self.happened[outcome.reason or ("a duplicate" if outcome.duplicate else "an add")] += 1
         reason, counter = outcome.reason, self.counter(live, add.counter)
         if reason in LIMITED and add.note is None:
             assert getattr(live.settings, LIMITED[reason]) is not None, (outcome, live)
@@ -209,18 +223,20 @@ class Machine(RuleBasedStateMachine):
         assert self.lag_ns[server] < 2 * slowed_ns, f"{outcome} although folds are far behind"
         shard = self.shard(live, add.counter)
         window = self.layout.window_of(add.identity.time_ns)
+        # A server that knows of the close does not even write.
+        written = Adrift(counter, shard, add, window > self.closed_through)
         if reason == "STORE_UNAVAILABLE":
             assert self.stumble is not None, "the store did not fail"
             if self.stumble is Stumble.AFTER:
-                self._note_written(counter, shard, add)
+                self._note_written(written)
             elif self.stumble is Stumble.ADRIFT:
-                self.adrift.append((counter, shard, add))
+                self.adrift.append(written)
         elif window > self.closed_through:
             assert outcome == Outcome(""), f"{outcome} in a window that is open"
-            self._note_written(counter, shard, add)
+            self._note_written(written)
         elif window > self.folded[shard]:
             assert reason == "FOLD_PENDING", f"{outcome} before the window is folded"
-            self._note_written(counter, shard, add)
+            self._note_written(written)
         elif reason == "TOKEN_TOO_OLD":
             assert window <= self.forgotten_through, f"{outcome}, and nothing is forgotten"
         else:
@@ -230,16 +246,17 @@ class Machine(RuleBasedStateMachine):
     def land(self) -> None:
         """What was adrift reaches the log; where it is folded already, that changes nothing."""
         self.run(self.installation.land())
-        for counter, shard, add in self.adrift:
-            self._note_written(counter, shard, add)
+        for each in self.adrift:
+            window = self.layout.window_of(each.add.identity.time_ns)
+            is_folded = window <= self.folded[each.shard]
+            self.happened["a write landed after its fold" if is_folded else "a write landed"] += 1
+            self._note_written(each)
         self.adrift = []
 
-    def _note_written(self, counter: CounterModel, shard: int, add: Add) -> None:
-        """A server that knows of the close does not even write."""
-        window = self.layout.window_of(add.identity.time_ns)
-        if window > self.folded[shard]:
-            surely = window > self.closed_through
-            counter.write(add.identity, add.effect, surely=surely)
+    def _note_written(self, adrift: Adrift) -> None:
+        window = self.layout.window_of(adrift.add.identity.time_ns)
+        if window > self.folded[adrift.shard]:
+            adrift.counter.write(adrift.add.identity, adrift.add.effect, surely=adrift.surely)
 
     def wrong_with(self, settings: Settings, add: Add) -> str | None:
         """The reason for which such a request is refused, whatever is counted."""
@@ -269,6 +286,9 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         """A count as of now (I5). `of_rollup`: it comes from the rollup alone, or from a ranking
         that was made before, and is not as fresh as its strategy allows."""
+        self.happened[pb.Source.Name(value.source)] += 1
+        self.happened["saturated"] += value.saturated
+        self.happened["several worlds"] += len(self.counter(live, name).worlds) > 1
         through_ns = nanoseconds(value.complete_through)
         folded_ns = self.folded_ns(live, name)
         assert value.strategy == STRATEGIES[live.settings.strategy]

@@ -145,6 +145,4 @@ class Versions:
     def _append(self, version: Version) -> None:
         self.all.append(dict(version))
         self._ids |= {live.id for live in version.values()}
-        self.without_history |= {
-            live.id for live in version.values() if not live.settings.history
-        }
+        self.without_history |= {live.id for live in version.values() if not live.settings.history}

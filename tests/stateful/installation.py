@@ -130,7 +130,7 @@ class Installation:
         self.stores = stores = await self._stack.enter_async_context(self._open_stores())
         platform, clock = self.platform, self.clock
         wanted = platform.layout(clock.now_ns())
-        self.layout = layout = await stores.ledger.open_layout(wanted)
+        self.layout = await stores.ledger.open_layout(wanted)
         self.servers = [self._server(number) for number in range(SERVERS)]
         first, second = self.servers
         control_plane = ControlPlane(

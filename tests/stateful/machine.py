@@ -44,12 +44,12 @@ class CounterMachine(Writing, Reading, Past, Running, Administering):
     def _check_counters(self, name: str, live: Live, counters: list[str]) -> None:
         self.read_everywhere(live, name, counters)
         for counter in counters:
-            self.count_at(0, name, counter, 0)
+            self.count_at(0, name, counter, self.clock.now_ns())
             self.history(1, name, counter, 30, None)
             for identity in sorted(self.counter(live, counter).identities()):
-                if not identity.token.startswith("flood"):
-                    add = Add(counter, 1, identity.token, identity.time_ns)
-                    self.token_status(1, Sent(name, add))
+                add = Add(counter, 1, identity.token, identity.time_ns)
+                self.token_status(1, Sent(name, add))
+                self.count_at(0, name, counter, identity.time_ns)
         self.list_counters(0, name, "", 2)
         self.top_counters(1, name, "", None)
 

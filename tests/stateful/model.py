@@ -58,9 +58,7 @@ class CounterModel:
     def explain(self, what: str, answer: Answer, expected: Callable[[World], Answer]) -> None:
         """Keeps the worlds in which this is the answer; there must be one."""
         possible = [expected(world) for world in self.worlds]
-        left = [
-            world for world, each in zip(self.worlds, possible, strict=True) if each == answer
-        ]
+        left = [world for world, each in zip(self.worlds, possible, strict=True) if each == answer]
         assert left, (
             f"{what} of {self.name!r} is {answer}, and nothing explains that: it should be "
             f"{' or '.join(sorted({str(each) for each in possible}))}. Events: {self.worlds}"

@@ -15,17 +15,33 @@ from tests.stateful.writing import COUNTER, NAMESPACE, SERVER
 
 STEP_NS = STEP_MS * NS_PER_MS
 PREFIX = st.sampled_from(["", "", "a", "ü", "zz"])
+AGO_MS = [0, 10_000, 59_999, 60_000, 130_000, 1_300_000, -20_000, -20_001]
+Question = tuple[Any, ...]
+QUESTIONS = st.one_of(
+    st.tuples(st.just("count_at"), st.sampled_from(AGO_MS)),
+    # The last minutes, and how many make a step; None: what the server takes for good.
+    st.tuples(st.just("history"), st.sampled_from([0, 1, 3, 30]), st.sampled_from([None, 1, 2, 5])),
+    st.tuples(st.just("list"), PREFIX, st.integers(1, 3)),
+    # By count, or by the growth of the last minutes.
+    st.tuples(st.just("top"), PREFIX, st.sampled_from([None, None, 1, 3])),
+)
 
 
 class Past(Machine):
-    @rule(
-        server=SERVER,
-        namespace=NAMESPACE,
-        counter=COUNTER,
-        ago_ms=st.sampled_from([0, 10_000, 59_999, 60_000, 130_000, 1_300_000, -20_000, -20_001]),
-    )
-    def count_at(self, server: int, namespace: str, counter: str, ago_ms: int) -> None:
-        time_ns = self.ago(ago_ms)
+    @rule(server=SERVER, namespace=NAMESPACE, counter=COUNTER, question=QUESTIONS)
+    def ask_about(self, server: int, namespace: str, counter: str, question: Question) -> None:
+        kind, *details = question
+        match kind:
+            case "count_at":
+                self.count_at(server, namespace, counter, self.ago(*details))
+            case "history":
+                self.history(server, namespace, counter, *details)
+            case "list":
+                self.list_counters(server, namespace, *details)
+            case "top":
+                self.top_counters(server, namespace, *details)
+
+    def count_at(self, server: int, namespace: str, counter: str, time_ns: int) -> None:
         request = pb.GetCountAtRequest(
             namespace=namespace, counter_name=counter, time=stamp(time_ns)
         )
@@ -38,6 +54,7 @@ class Past(Machine):
         through_ns = nanoseconds(answer.value.complete_through)
         known_ns = min(time_ns, self.folded_ns(live, counter))
         if answer.HasField("resolution"):
+            self.happened["SOURCE_HISTORY"] += 1
             assert answer.value.source == pb.SOURCE_HISTORY
             assert answer.resolution.ToMilliseconds() == STEP_MS
             assert known_ns - STEP_NS < through_ns <= known_ns, "a nearer step is over by then"
@@ -52,13 +69,6 @@ class Past(Machine):
         answered = (value.count, value.epoch, nanoseconds(value.cleared_at))
         self.counter(live, counter).explain(f"the count at {through_ns}", answered, expected)
 
-    @rule(
-        server=SERVER,
-        namespace=NAMESPACE,
-        counter=COUNTER,
-        minutes=st.sampled_from([0, 1, 3, 30]),
-        steps=st.sampled_from([None, 1, 2, 5]),
-    )
     def history(
         self, server: int, namespace: str, counter: str, minutes: int, steps: int | None
     ) -> None:
@@ -105,7 +115,6 @@ class Past(Machine):
         )
         self.counter(live, counter).explain("the history", answered, expected)
 
-    @rule(server=SERVER, namespace=NAMESPACE, prefix=PREFIX, page_size=st.integers(1, 3))
     def list_counters(self, server: int, namespace: str, prefix: str, page_size: int) -> None:
         live = self.live(server, namespace)
         listed: list[pb.CounterEntry] = []
@@ -130,15 +139,7 @@ class Past(Machine):
         for each in listed:
             self.check_value(live, each.counter_name, each.value, of_rollup=True)
 
-    @rule(
-        server=SERVER,
-        namespace=NAMESPACE,
-        prefix=PREFIX,
-        minutes=st.sampled_from([None, None, 1, 3]),
-    )
-    def top_counters(
-        self, server: int, namespace: str, prefix: str, minutes: int | None
-    ) -> None:
+    def top_counters(self, server: int, namespace: str, prefix: str, minutes: int | None) -> None:
         request = pb.TopCountersRequest(namespace=namespace, prefix=prefix)
         if minutes is not None:
             request.rank_by = pb.RANK_BY_GROWTH

@@ -12,29 +12,10 @@ STALENESS_MS = st.sampled_from([None, None, 0, 5_000, 40_000])
 # What the caller has seen last of the counter; more than anybody can know yet.
 AT_LEAST = st.sampled_from([None, None, "seen", "beyond"])
 
+Read = pb.GetCountRequest | pb.BatchGetCountRequest
+
 
 class Reading(Machine):
-    @rule(
-        server=SERVER,
-        namespace=NAMESPACE,
-        counter=COUNTER,
-        max_staleness_ms=STALENESS_MS,
-        at_least=AT_LEAST,
-    )
-    def get(
-        self,
-        server: int,
-        namespace: str,
-        counter: str,
-        max_staleness_ms: int | None,
-        at_least: str | None,
-    ) -> None:
-        request = pb.GetCountRequest(namespace=namespace, counter_name=counter)
-        self._ask_for(request, max_staleness_ms, self._at_least_ns(server, namespace, [counter], at_least))
-        answer = self.ask(server, "GetCount", request)
-        values = answer if isinstance(answer, Refusal) else [answer.value]
-        self._check_read(server, namespace, [counter], values, request)
-
     @rule(
         server=SERVER,
         namespace=NAMESPACE,
@@ -42,7 +23,7 @@ class Reading(Machine):
         max_staleness_ms=STALENESS_MS,
         at_least=AT_LEAST,
     )
-    def batch_get(
+    def get(
         self,
         server: int,
         namespace: str,
@@ -50,11 +31,24 @@ class Reading(Machine):
         max_staleness_ms: int | None,
         at_least: str | None,
     ) -> None:
-        request = pb.BatchGetCountRequest(namespace=namespace, counter_name=counters)
-        self._ask_for(request, max_staleness_ms, self._at_least_ns(server, namespace, counters, at_least))
-        answer = self.ask(server, "BatchGetCount", request)
-        values = answer if isinstance(answer, Refusal) else list(answer.values)
-        self._check_read(server, namespace, counters, values, request)
+        """One by GetCount, several by BatchGetCount."""
+        rpc = "GetCount" if len(counters) == 1 else "BatchGetCount"
+        request: Read
+        if rpc == "GetCount":
+            request = pb.GetCountRequest(namespace=namespace, counter_name=counters[0])
+        else:
+            request = pb.BatchGetCountRequest(namespace=namespace, counter_name=counters)
+        if max_staleness_ms is not None:
+            request.max_staleness.FromMilliseconds(max_staleness_ms)
+        live = self.live(server, namespace)
+        if live is not None and at_least is not None:
+            seen_ns = max(self.seen_ns.get((live.id, each), 0) for each in counters)
+            beyond_ns = max(self.folded_ns(live, each) for each in counters) + 1
+            request.at_least.CopyFrom(stamp(seen_ns if at_least == "seen" else beyond_ns))
+        answer = self.ask(server, rpc, request)
+        if not isinstance(answer, Refusal):
+            answer = [answer.value] if rpc == "GetCount" else list(answer.values)
+        self._check_read(server, namespace, counters, answer, request)
 
     @rule(server=SERVER, earlier=Machine.sent)
     def token_status(self, server: int, earlier: Sent) -> None:
@@ -82,34 +76,13 @@ class Reading(Machine):
             is_applied = answer.status == pb.TOKEN_STATUS_APPLIED
             self.counter(live, add.counter).settle(add.identity, is_applied=is_applied)
 
-    def _at_least_ns(
-        self, server: int, namespace: str, counters: list[str], at_least: str | None
-    ) -> int | None:
-        live = self.live(server, namespace)
-        if live is None or at_least is None:
-            return None
-        if at_least == "beyond":
-            return max(self.folded_ns(live, each) for each in counters) + 1
-        return max(self.seen_ns.get((live.id, each), 0) for each in counters)
-
-    def _ask_for(
-        self,
-        request: pb.GetCountRequest | pb.BatchGetCountRequest,
-        max_staleness_ms: int | None,
-        at_least_ns: int | None,
-    ) -> None:
-        if max_staleness_ms is not None:
-            request.max_staleness.FromMilliseconds(max_staleness_ms)
-        if at_least_ns is not None:
-            request.at_least.CopyFrom(stamp(at_least_ns))
-
     def _check_read(
         self,
         server: int,
         namespace: str,
         counters: list[str],
         values: list[pb.CountValue] | Refusal,
-        request: pb.GetCountRequest | pb.BatchGetCountRequest,
+        request: Read,
     ) -> None:
         live = self.live(server, namespace)
         if live is None:
@@ -145,11 +118,10 @@ class Reading(Machine):
         for server in range(len(self.serving)):
             for staleness_ms in (None, 0):
                 request = pb.BatchGetCountRequest(namespace=name, counter_name=counters)
-                self._ask_for(request, staleness_ms, None)
+                if staleness_ms is not None:
+                    request.max_staleness.FromMilliseconds(staleness_ms)
                 answer = self.ask(server, "BatchGetCount", request)
                 assert not isinstance(answer, Refusal), answer
                 self._check_read(server, name, counters, list(answer.values), request)
                 for counter, value in zip(counters, answer.values, strict=True):
                     assert nanoseconds(value.complete_through) == self.folded_ns(live, counter)
-
-

@@ -11,23 +11,36 @@ from rollup_worker.audit.values import BaseKind
 from tests.backends import memcached_server
 from tests.memcached_client import ask
 from tests.stateful.base import Machine
-from tests.stateful.definitions import NAMES
 from tests.stateful.installation import SERVERS, WORKERS, Stumble
 from tests.stateful.model import World, state_of
-from tests.stateful.writing import COUNTER, NAMESPACE, SERVER
+from tests.stateful.writing import SERVER
 
 WORKER = st.integers(0, WORKERS - 1)
+# From a moment to longer than what is folded late is taken, and longer than tokens are known.
+PASSING_MS = [0, 500, 5_000, 10_000, 31_000, 61_000, 400_000, 2_000_000, 4_000_000]
 # A pass takes so many events: windows that have more are folded one by one.
+# A server looks at the ledger and counts the counters; the second one takes the latest version of
+# the namespaces.
+HAPPENINGS = (
+    "look",
+    "look",
+    "follow",
+    "follow",
+    "restart",
+    "lose the shared cache",
+    "forget what is old",
+    "audit",
+)
 EVENTS_MAX = st.sampled_from([1, 2, 100])
 
 
 class Running(Machine):
-    @rule(milliseconds=st.sampled_from([1, 500, 5_000, 10_000, 10_000, 31_000, 61_000, 400_000]))
-    def time_passes(self, milliseconds: int) -> None:
+    @rule(milliseconds=st.sampled_from(PASSING_MS), closing=st.booleans())
+    def time_passes(self, milliseconds: int, closing: bool) -> None:
+        """Windows that are due close, if somebody closes them."""
         self.clock.advance_ms(milliseconds)
-
-    @rule()
-    def close_windows(self) -> None:
+        if not closing:
+            return
         due = self.layout.closable_through(
             self.clock.now_ns(), grace_ns=self.platform.close_grace_ns
         )
@@ -35,9 +48,22 @@ class Running(Machine):
         assert closed_through == max(due, self.closed_through)
         self.closed_through = closed_through
 
-    @rule(worker=WORKER, shard=st.integers(0, 1), events_max=EVENTS_MAX)
-    def fold(self, worker: int, shard: int, events_max: int) -> None:
-        self._fold(worker, shard, events_max)
+    @rule(worker=WORKER, shard=st.sampled_from([None, None, 0, 1]), events_max=EVENTS_MAX)
+    def fold(self, worker: int, shard: int | None, events_max: int) -> None:
+        """One pass over a shard, or as many over all shards as there is something to fold."""
+        if shard is not None:
+            self._fold(worker, shard, events_max)
+            return
+        for each in range(self.layout.shards):
+            while self._fold(worker, each, events_max):
+                pass
+        assert self.folded == [self.closed_through] * self.layout.shards
+
+    @rule(worker=WORKER)
+    def windows_end(self, worker: int) -> None:
+        """Everything up to now is closed and folded."""
+        self.time_passes(31_000, True)
+        self.fold(worker, None, 100)
 
     def _fold(self, worker: int, shard: int, events_max: int) -> bool:
         """One pass; answers whether there is more to fold."""
@@ -52,34 +78,30 @@ class Running(Machine):
         self.folded[shard] = result.folded_through
         return bool(result.has_more)
 
-    @rule(worker=WORKER, events_max=EVENTS_MAX)
-    def fold_all(self, worker: int, events_max: int) -> None:
-        for shard in range(self.layout.shards):
-            while self._fold(worker, shard, events_max):
-                pass
-        assert self.folded == [self.closed_through] * self.layout.shards
+    @rule(server=SERVER, what=st.sampled_from(HAPPENINGS))
+    def let(self, server: int, what: str) -> None:
+        match what:
+            case "look":
+                self.run(self.installation.servers[server].look())
+                self.lag_ns[server] = self._lag_ns()
+            case "follow":
+                self.follow()
+            case "restart":
+                self._restart()
+            case "lose the shared cache":
+                self.flush_shared_cache()
+            case "forget what is old":
+                self._forget()
+            case "audit":
+                self.audit_all()
 
-    @rule(worker=WORKER)
-    def windows_end(self, worker: int) -> None:
-        """Everything up to now is closed and folded."""
-        self.clock.advance_ms(31_000)
-        self.close_windows()
-        self.fold_all(worker, 100)
-
-    @rule(server=SERVER)
-    def look(self, server: int) -> None:
-        """A server looks at the ledger, and counts the counters."""
-        self.run(self.installation.servers[server].look())
-        self.lag_ns[server] = self._lag_ns()
-
-    @rule()
-    def restart(self) -> None:
+    def _restart(self) -> None:
+        """All programs stop, and start on what the store holds."""
         self.run(self.installation.stop())
         self.run(self.installation.start())
         self.serving = [self.versions.last] * SERVERS
         self.lag_ns = [self._lag_ns()] * SERVERS
 
-    @rule()
     def flush_shared_cache(self) -> None:
         cache = self.installation.stores.count_cache
         if isinstance(cache, MemoryCountCache):
@@ -87,8 +109,7 @@ class Running(Machine):
         else:
             ask(memcached_server(), b"flush_all\r\n")
 
-    @rule()
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Retention: what is folded and old enough goes."""
         kept_from_ns = self.clock.now_ns() - self.platform.log_retention_ns
         old = min(self.layout.window_of(kept_from_ns) - 1, *self.folded)
@@ -106,17 +127,16 @@ class Running(Machine):
     def write_lands_late(self) -> None:
         self.land()
 
-    @rule(namespace=NAMESPACE, counter=COUNTER)
-    def audit(self, namespace: str, counter: str) -> None:
+    def _audit(self, namespace: str, counter: str) -> None:
         """Computed again from what is kept, a count is the same."""
-        if namespace not in self.versions.current:
-            return
         try:
             audit = self.run(self.installation.audit.counter(namespace, counter))
         except AuditWithoutBase:
             live = self.versions.current[namespace]
-            is_known = self.forgotten_through < self.layout.from_window
-            assert not is_known or live.id in self.versions.without_history
+            # Segments may be gone by their age, whether or not they are.
+            kept_from_ns = self.clock.now_ns() - self.platform.log_retention_ns
+            is_all_kept = kept_from_ns <= self.layout.start_ns(self.layout.from_window)
+            assert not is_all_kept or live.id in self.versions.without_history
             return
         # A correction of a count that was right is an error, of which an audit tells.
         through_ns = self.layout.complete_through_ns(audit.audited_through)
@@ -128,11 +148,10 @@ class Running(Machine):
         assert not audit.is_different or audit.adjustments, audit
 
     def audit_all(self) -> None:
-        for name in NAMES:
+        for name, live in self.versions.current.items():
             for namespace_id, counter in list(self.counters):
-                live = self.versions.current.get(name)
-                if live is not None and live.id == namespace_id:
-                    self.audit(name, counter)
+                if live.id == namespace_id:
+                    self._audit(name, counter)
 
     def _lag_ns(self) -> int:
         return max(0, self.clock.now_ns() - self.layout.end_ns(min(self.folded)))
