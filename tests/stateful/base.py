@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
         self.follow()
 
     def run(self, work: Any) -> Any:
-        return self._runner.run(work)
+        return self._runner.get_loop().run_until_complete(work)
 
     def teardown(self) -> None:
         try:
@@ -298,7 +298,7 @@ class Machine(RuleBasedStateMachine):
             assert is_accurate or live.settings.strategy == "eventual", value
             is_cached = value.source in SOURCES_OF_CACHES
             assert is_cached or through_ns == folded_ns, "less complete than it could be"
-            assert live.settings.cached or not is_cached, "from a cache that is off"
+            assert live.settings.is_cached or not is_cached, "from a cache that is off"
         # Whatever is acknowledged is in the log, so that an accurate answer has all of it.
         up_to_ns = through_ns if not is_accurate else 2**80
         answered = (

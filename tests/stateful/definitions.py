@@ -17,7 +17,7 @@ class Settings:
     strategy: str = "eventual"
     max_delta: int = 1_000_000
     history: bool = True
-    cached: bool = True
+    cache: str = "{ttl: 1h, local_ttl: 1s}"
     adds_per_s: int | None = None
     reads_per_s: int | None = None
     counters: int | None = None
@@ -25,19 +25,22 @@ class Settings:
     plain_names: bool = False
     cardinality: str = "medium"  # fixed while a namespace lives
 
+    @property
+    def is_cached(self) -> bool:
+        return "0s" not in self.cache
+
     def yaml(self, name: str) -> str:
         lines = [
             f"namespace: {name}",
             f"strategy: {self.strategy}",
             f"cardinality: {self.cardinality}",
             f"max_delta: {self.max_delta}",
+            f"cache: {self.cache}",
         ]
         if self.strategy == "rolling_window":
             lines.append(f"rolling_window: {{length: {ROLLING_MS}ms}}")
         if self.history:
             lines.append(f"history: [{{step: {STEP_MS}ms, retention: 7d}}]")
-        if not self.cached:
-            lines.append("cache: {ttl: 0s, local_ttl: 0s}")
         limits = {
             "adds_per_s": self.adds_per_s,
             "reads_per_s": self.reads_per_s,
@@ -53,7 +56,7 @@ class Settings:
 
 FIRST = {
     "plays": Settings(),
-    "quotas": Settings(strategy="accurate", max_delta=2**53, cardinality="low"),
+    "quotas": Settings(max_delta=2**53, cardinality="low"),
 }
 
 # Others than the defaults are the exception, so that most calls get through.
@@ -62,7 +65,7 @@ SETTINGS = st.builds(
     strategy=st.sampled_from(["eventual", "accurate", "rolling_window"]),
     max_delta=st.sampled_from([1_000_000, 2**53, 10]),
     history=st.sampled_from([True, True, False]),
-    cached=st.sampled_from([True, True, False]),
+    cache=st.sampled_from(["{ttl: 1h, local_ttl: 1s}", "{}", "{ttl: 0s, local_ttl: 0s}"]),
     adds_per_s=st.sampled_from([None, None, None, 2]),
     reads_per_s=st.sampled_from([None, None, None, 2]),
     counters=st.sampled_from([None, None, None, 1]),

@@ -51,7 +51,8 @@ class CounterMachine(Writing, Reading, Past, Running, Administering):
                 self.token_status(1, Sent(name, add))
                 self.count_at(0, name, counter, identity.time_ns)
         self.list_counters(0, name, "", 2)
-        self.top_counters(1, name, "", None)
+        for minutes in (None, 3):
+            self.top_counters(1, name, "", minutes)
 
 
 def _unlimited(live: Live) -> Settings:

@@ -24,6 +24,9 @@ TOKEN = st.sampled_from(["s", "t", "u"])
 AGE_MS = st.sampled_from([0, 0, 0, 1, 5_000, 12_000, 25_000, 45_000, 300_000, -5_000, -20_000])
 WRITES = ("AddCount", "AddAndGetCount", "ClearCount", "AdjustCount")
 NOTE = ("an operator", "an audit found it")
+# With what a token is sent again.
+DELTAS_AGAIN = {"add": 7, "adjust": 11, "clear": None}
+EFFECTS = ("same", "same", *DELTAS_AGAIN)
 # Enough of the largest deltas for a count beyond 64 bits.
 FLOOD = 1_100
 WORLDS_MAX = 16
@@ -106,15 +109,14 @@ class Writing(Machine):
         self._check_answer(server, namespace, add, answer)
         return Sent(namespace, add)
 
-    @rule(server=SERVER, earlier=Machine.sent, effect=st.sampled_from(["same", "clear", 1, 2]))
+    @rule(server=SERVER, earlier=Machine.sent, effect=st.sampled_from(EFFECTS))
     @precondition(is_open)
-    def send_again(self, server: int, earlier: Sent, effect: str | int) -> None:
+    def send_again(self, server: int, earlier: Sent, effect: str) -> None:
         """To whichever server. With another effect one of the two counts, for everybody."""
         namespace, add = earlier
-        if effect == "clear":
-            add = add._replace(delta=None, note=None)
-        elif isinstance(effect, int):
-            add = add._replace(delta=effect)
+        if effect != "same":
+            note = NOTE if effect == "adjust" else None
+            add = add._replace(delta=DELTAS_AGAIN[effect], note=note)
         self._write(server, _rpc_of(add), namespace, add)
 
     @rule(server=SERVER, mistake=st.sampled_from(sorted(MISTAKES)), rpc=st.sampled_from(WRITES))
