@@ -159,6 +159,8 @@ def _text(name: str, value: Any) -> str:
 def _whole_number(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise HistoryMistake(f"has {value!r} as {name}, which is not a whole number")
+    if not -(2**63) <= value < 2**63:
+        raise HistoryMistake(f"has a number as {name} that does not fit in 64 bits")
     return value
 
 

@@ -29,9 +29,9 @@ from tests.stateful.installation import (
     SERVERS,
     Installation,
     Stumble,
-    no_waiting_for_folds,
 )
 from tests.stateful.model import CounterModel, Effect, Identity, clamped, hits_of, state_of
+from tests.stateful.quiet import no_waiting_for_folds
 from tests.stores import shard_of
 
 NAME_BYTES_MAX, TOKEN_BYTES_MAX = 256, 64

@@ -6,12 +6,12 @@ Nothing happens by itself: clock, closes, folds and all that runs in the backgro
 test. Calls go over gRPC.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from enum import StrEnum
 from random import Random
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import grpc
 
@@ -28,7 +28,6 @@ from counter.storage.ports import Closed
 from counter.v1.counter_service_pb2_grpc import CounterServiceStub
 from counter.v1.namespace_service_pb2_grpc import NamespaceServiceStub
 from counter.windows import Layout
-from counter_server import service
 from counter_server.app import SERVICE as COUNTER_SERVICE
 from counter_server.app import CounterServer
 from counter_server.app import Stores as ServerStores
@@ -37,6 +36,7 @@ from rollup_worker.audit.audit import Audit, AuditStores
 from rollup_worker.closer import Closer
 from rollup_worker.retention import Retention
 from rollup_worker.rollup import FoldStores, Rollup
+from tests.stateful.quiet import nothing_in_the_background
 from tests.stores import Stores
 from tests.tampered import Tampered
 
@@ -209,19 +209,3 @@ class Installation:
             platform=platform,
             clock=clock,
         )
-
-
-@contextmanager
-def nothing_in_the_background() -> Iterator[None]:
-    """What programs do every so often, by clocks that no test can move, is left undone."""
-    with (
-        patch("counter_server.app.keep_running", Mock()),
-        patch("control_plane.app.keep_running", Mock()),
-    ):
-        yield
-
-
-def no_waiting_for_folds() -> Any:
-    """A call whose outcome is decided by a fold to come is told so at once: no fold comes while it
-    waits."""
-    return patch.object(service, "WAIT_S_MAX", 0.0)
