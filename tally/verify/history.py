@@ -153,6 +153,10 @@ def _check_whole(call: Call) -> None:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise HistoryMistake(f"has {value!r} as {name}, which is not a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise HistoryMistake(f"has half of a character, a lone surrogate, in {name}") from error
     return value
 
 

@@ -172,7 +172,17 @@ TARGETS = [
         "call_histories",
         _call_history,
         "tally.verify.history:_check_whole",
-        (b'"delta":', b"null", b"true", b"1e400", b"9" * 4_000, b"[" * 200, b"\n", b"NaN"),
+        (
+            b'"delta":',
+            b"null",
+            b"true",
+            b"1e400",
+            b"9" * 4_000,
+            b"[" * 200,
+            b"\n",
+            b"NaN",
+            b"\\ud800",
+        ),
         bytes_max=16_384,
     ),
 ]

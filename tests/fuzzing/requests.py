@@ -27,14 +27,13 @@ from counter.namespaces import (
     next_snapshot,
 )
 from counter.settings import Platform
-from counter.storage.memory import MemoryCountCache
 from counter.v1 import counter_service_pb2 as pb
 from counter_server import comparison, listing
-from counter_server.app import CounterServer, Stores
+from counter_server.app import CounterServer
 from counter_server.commit import CommitLimits
 from tests.fuzzing.target import Target
 from tests.stateful.quiet import no_waiting_for_folds, nothing_in_the_background
-from tests.stores import memory
+from tests.stores import memory, server_stores
 from tests.unit.counter_server.served import Aborted, Context
 
 MINUTES = HistoryStep(step_ms=60_000, retention_ms=7 * 86_400_000)
@@ -92,15 +91,7 @@ class _Served:
         async with memory(Path(), clock) as stores:
             layout = await stores.ledger.open_layout(platform.layout(clock.now_ns()))
         server = CounterServer(
-            Stores(
-                event_log=stores.event_log,
-                ledger=stores.ledger,
-                rollup_store=stores.rollup_store,
-                history_store=stores.history_store,
-                local_cache=MemoryCountCache(monotonic_ns=clock.now_ns),
-                shared_cache=stores.count_cache,
-                best_effort_counters=stores.best_effort_counters,
-            ),
+            server_stores(stores, clock),
             platform=platform,
             layout=layout,
             clock=clock,

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import grpc
-from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis.stateful import Bundle, RuleBasedStateMachine
 from structlog.testing import capture_logs
 
-from counter.clock import NS_PER_MS, NS_PER_S, ManualClock
+from counter.clock import NS_PER_MS, ManualClock
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import namespace_service_pb2 as namespaces_pb
 from tests.calls import Refusal, refusal_of
@@ -30,7 +29,8 @@ from tests.stateful.installation import (
     Installation,
     Stumble,
 )
-from tests.stateful.model import CounterModel, Effect, Identity, clamped, hits_of, state_of
+from tests.stateful.messages import Add, Outcome, nanoseconds
+from tests.stateful.model import CounterModel, clamped, hits_of, state_of
 from tests.stateful.quiet import no_waiting_for_folds
 from tests.stores import shard_of
 
@@ -44,46 +44,6 @@ STRATEGIES = {
 # Refusals by limits of a namespace, which promise that nothing was written.
 LIMITED = {"ADDS_LIMITED": "adds_per_s", "COUNTERS_LIMITED": "counters"}
 _TIMEOUT_S = 60.0
-
-
-class Add(NamedTuple):
-    """An add, a clear or an adjustment, as it is sent."""
-
-    counter: str
-    delta: int | None  # None: a clear
-    token: str
-    time_ns: int | None  # None: it is left out
-    region: str = ""
-    note: tuple[str, str] | None = None
-
-    @property
-    def identity(self) -> Identity:
-        assert self.time_ns is not None
-        return Identity(self.time_ns, self.token)
-
-    @property
-    def effect(self) -> Effect:
-        return Effect(self.delta, self.note)
-
-    def message(self) -> pb.IdempotencyToken:
-        message = pb.IdempotencyToken(token=self.token, region=self.region)
-        if self.time_ns is not None:
-            message.generation_time.CopyFrom(stamp(self.time_ns))
-        return message
-
-
-class Sent(NamedTuple):
-    """What was sent before, to be sent or asked about again."""
-
-    namespace: str
-    add: Add
-
-
-class Outcome(NamedTuple):
-    """Of one add: OK if there is no reason."""
-
-    reason: str
-    duplicate: bool = False
 
 
 class Adrift(NamedTuple):
@@ -322,12 +282,3 @@ class Machine(RuleBasedStateMachine):
 
     def ago(self, milliseconds: int) -> int:
         return self.clock.now_ns() - milliseconds * NS_PER_MS
-
-
-def stamp(time_ns: int) -> Timestamp:
-    seconds, nanos = divmod(time_ns, NS_PER_S)
-    return Timestamp(seconds=seconds, nanos=nanos)
-
-
-def nanoseconds(message: Timestamp) -> int:
-    return message.seconds * NS_PER_S + message.nanos

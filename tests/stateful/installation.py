@@ -8,6 +8,7 @@ test. Calls go over gRPC.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from enum import StrEnum
 from random import Random
 from typing import Any
@@ -23,7 +24,6 @@ from counter.namespace_follower import NamespaceFollower
 from counter.rpc.server import RpcServer
 from counter.segments import Segment
 from counter.settings import Platform
-from counter.storage.memory import MemoryCountCache
 from counter.storage.ports import Closed
 from counter.v1.counter_service_pb2_grpc import CounterServiceStub
 from counter.v1.namespace_service_pb2_grpc import NamespaceServiceStub
@@ -35,9 +35,9 @@ from counter_server.commit import CommitLimits
 from rollup_worker.audit.audit import Audit, AuditStores
 from rollup_worker.closer import Closer
 from rollup_worker.retention import Retention
-from rollup_worker.rollup import FoldStores, Rollup
+from rollup_worker.rollup import Rollup
 from tests.stateful.quiet import nothing_in_the_background
-from tests.stores import Stores
+from tests.stores import Stores, fold_stores, server_stores
 from tests.tampered import Tampered
 
 OpenStores = Callable[[], AbstractAsyncContextManager[Stores]]
@@ -165,15 +165,7 @@ class Installation:
     def _server(self, number: int) -> Server:
         stores = self.stores
         return Server(
-            ServerStores(
-                event_log=self.log.before(stores.event_log),
-                ledger=stores.ledger,
-                rollup_store=stores.rollup_store,
-                history_store=stores.history_store,
-                local_cache=MemoryCountCache(monotonic_ns=self.clock.now_ns),
-                shared_cache=stores.count_cache,
-                best_effort_counters=stores.best_effort_counters,
-            ),
+            replace(server_stores(stores, self.clock), event_log=self.log.before(stores.event_log)),
             self.platform,
             self.layout,
             clock=self.clock,
@@ -183,16 +175,7 @@ class Installation:
 
     def _compose_workers(self) -> None:
         stores, platform, clock, layout = self.stores, self.platform, self.clock, self.layout
-        fold_stores = FoldStores(
-            event_log=stores.event_log,
-            ledger=stores.ledger,
-            rollup_store=stores.rollup_store,
-            history_store=stores.history_store,
-            fold_commit=stores.fold_commit,
-            shared_cache=stores.count_cache,
-            namespace_store=stores.namespace_store,
-        )
-        self.workers = [Rollup(fold_stores, layout) for _ in range(WORKERS)]
+        self.workers = [Rollup(fold_stores(stores), layout) for _ in range(WORKERS)]
         self.closer = Closer(stores.ledger, layout, platform, clock)
         self.retention = Retention(
             stores.event_log, stores.ledger, stores.history_store, layout, platform, clock

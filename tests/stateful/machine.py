@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tests.stateful.administering import Administering
-from tests.stateful.base import Add, Sent
 from tests.stateful.definitions import Live, Settings
+from tests.stateful.messages import Add, Sent
 from tests.stateful.past import Past
 from tests.stateful.reading import Reading
 from tests.stateful.running import Running

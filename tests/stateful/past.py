@@ -8,8 +8,9 @@ from hypothesis.stateful import rule
 from counter.clock import NS_PER_MS
 from counter.v1 import counter_service_pb2 as pb
 from tests.calls import Refusal
-from tests.stateful.base import Live, Machine, nanoseconds, stamp
+from tests.stateful.base import Live, Machine
 from tests.stateful.definitions import STEP_MS
+from tests.stateful.messages import nanoseconds, stamp
 from tests.stateful.model import World, clamped, state_of
 from tests.stateful.writing import COUNTER, NAMESPACE, SERVER
 

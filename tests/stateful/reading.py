@@ -5,7 +5,8 @@ from hypothesis.stateful import rule
 
 from counter.v1 import counter_service_pb2 as pb
 from tests.calls import Refusal
-from tests.stateful.base import Live, Machine, Sent, nanoseconds, stamp
+from tests.stateful.base import Live, Machine
+from tests.stateful.messages import Sent, nanoseconds, stamp
 from tests.stateful.writing import COUNTER, NAMESPACE, SERVER
 
 STALENESS_MS = st.sampled_from([None, None, 0, 5_000, 40_000])

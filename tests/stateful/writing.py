@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
-from google.rpc import code_pb2
 from hypothesis import strategies as st
 from hypothesis.stateful import multiple, precondition, rule
 
 from counter.v1 import counter_service_pb2 as pb
 from tests.calls import Refusal, refusal_of
-from tests.stateful.base import Add, Machine, Outcome, Sent, nanoseconds
+from tests.stateful.base import Machine
 from tests.stateful.definitions import NAMES
 from tests.stateful.installation import SERVERS
+from tests.stateful.messages import Add, Outcome, Sent, columns, items, nanoseconds, outcomes_of
 
 SERVER = st.integers(0, SERVERS - 1)
 NAMESPACE = st.sampled_from(NAMES)
@@ -154,15 +154,15 @@ class Writing(Machine):
         for number, adds in enumerate(all_adds, start=1):
             request = pb.StreamAddCountRequest(sequence_number=number, namespace=namespace)
             if in_columns:
-                request.columns.CopyFrom(_columns(adds))
+                request.columns.CopyFrom(columns(adds))
             else:
-                request.items.extend(_messages(adds))
+                request.items.extend(items(adds))
             requests.append(request)
         answers = self._streamed(server, requests)
         assert sorted(answers) == [each.sequence_number for each in requests]
         for number, adds in enumerate(all_adds, start=1):
             answer = answers[number]
-            outcomes = _outcomes(answer.outcomes)
+            outcomes = outcomes_of(answer.outcomes)
             if answer.all_added:
                 assert in_columns
                 assert not outcomes
@@ -193,12 +193,12 @@ class Writing(Machine):
         self._end_stumble()
 
     def _batch_outcomes(self, server: int, namespace: str, adds: list[Add]) -> list[Outcome]:
-        request = pb.BatchAddCountRequest(namespace=namespace, items=_messages(adds))
+        request = pb.BatchAddCountRequest(namespace=namespace, items=items(adds))
         answer = self.ask(server, "BatchAddCount", request)
         if isinstance(answer, Refusal):
             # The whole of it was refused, or of none of it can be said what became of it.
             return [Outcome(answer.reason)] * len(adds)
-        return _outcomes(answer.outcomes)
+        return outcomes_of(answer.outcomes)
 
     def _adds(self, items: list[Item]) -> list[Add]:
         return [
@@ -289,28 +289,3 @@ def _rpc_of(add: Add) -> str:
     if add.note is not None:
         return "AdjustCount"
     return "ClearCount" if add.delta is None else "AddCount"
-
-
-def _messages(adds: list[Add]) -> list[pb.AddCountItem]:
-    return [
-        pb.AddCountItem(
-            counter_name=each.counter, delta=each.delta, idempotency_token=each.message()
-        )
-        for each in adds
-    ]
-
-
-def _columns(adds: list[Add]) -> pb.AddCountColumns:
-    return pb.AddCountColumns(
-        counter_name=[each.counter for each in adds],
-        delta=[each.delta for each in adds],
-        token=[each.token for each in adds],
-        generation_time_ns=[each.time_ns for each in adds],
-    )
-
-
-def _outcomes(messages: Sequence[pb.AddCountOutcome]) -> list[Outcome]:
-    for each in messages:
-        assert (each.code == code_pb2.OK) == (not each.reason)
-        assert each.code != code_pb2.INTERNAL, each
-    return [Outcome(each.reason, each.duplicate) for each in messages]
