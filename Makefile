@@ -11,7 +11,7 @@ H2SPEC_VERSION := v2.2.1+incompatible
 GHZ_VERSION := v0.120.0
 NATS_VERSION := v2.15.2
 
-.PHONY: help setup run test check lint proto schema sim bench bench-quick bench-tools fmt clean
+.PHONY: help setup run test check lint proto schema sim fuzz bench bench-quick bench-tools fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,10 @@ RUNS ?= 1
 sim: setup ## the whole fleet in virtual time: SEED=n replays one run, RUNS=n makes many
 	$(RUN) python -m tests.simulation --seed $(SEED) --runs $(RUNS) $(SIM)
 
+SECONDS ?= 20
+fuzz: setup ## any bytes wherever bytes come in, guided by coverage: SECONDS=n for each target
+	$(UV) run --locked --group fuzz python -m tests.fuzzing --seconds $(SECONDS) $(FUZZ)
+
 schema: setup ## generate configs/namespace.schema.json from the model of namespace files
 	$(RUN) python -m control_plane.files.schema > configs/namespace.schema.json.new
 	mv configs/namespace.schema.json.new configs/namespace.schema.json
@@ -119,4 +123,4 @@ fmt: setup ## format and sort imports
 	$(RUN) ruff check --fix .
 
 clean: ## remove what make brought and built (not ./data)
-	rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz

@@ -113,9 +113,8 @@ def fold(
 
 
 def adjustments(events: Sequence[Event]) -> list[Event]:
-    """Those of one counter's events that are adjustments, each once."""
-    noted = [event for event in events if event.note is not None]
-    return _each_once(noted, FoldCounts())
+    """Those of one counter's events, gathered as `gather` does, that are adjustments and count."""
+    return [event for event in _each_once(events, FoldCounts()) if event.note is not None]
 
 
 def _is_plain_sum(events: list[Event], times_ns: list[int]) -> bool:
@@ -128,7 +127,7 @@ def _is_plain_sum(events: list[Event], times_ns: list[int]) -> bool:
     )
 
 
-def _each_once(events: list[Event], counts: FoldCounts) -> list[Event]:
+def _each_once(events: Sequence[Event], counts: FoldCounts) -> list[Event]:
     """The events that count, in fold order."""
     counted: list[Event] = []
     last: Event | None = None

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from counter.decoding import UNREADABLE
 from counter.errors import SetupError, StoreDamaged
 
 NAMESPACE_NAME_BYTES_MAX = 64
@@ -315,7 +316,7 @@ def snapshot_to_json(snapshot: Snapshot) -> bytes:
 def snapshot_from_json(body: bytes) -> Snapshot:
     try:
         stored = msgspec.json.decode(body, type=_Stored)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise _unreadable(error) from error
     return Snapshot(
         version=stored.version,
@@ -335,11 +336,11 @@ def version_info_to_json(info: VersionInfo) -> bytes:
 def version_info_from_json(about: bytes) -> VersionInfo:
     try:
         return msgspec.json.decode(about, type=VersionInfo)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise _unreadable(error) from error
 
 
-def _unreadable(error: msgspec.MsgspecError) -> StoreDamaged:
+def _unreadable(error: Exception) -> StoreDamaged:
     return StoreDamaged(
         f"a stored version of the namespaces cannot be read: {error}: if a newer Tally wrote it, "
         "run that one here too, else restore it from a backup"

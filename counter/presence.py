@@ -12,6 +12,7 @@ from contextlib import suppress
 import msgspec
 import structlog
 
+from counter.decoding import UNREADABLE
 from counter.errors import TallyError
 from counter.storage.ports import Membership
 
@@ -62,7 +63,7 @@ def encode(report: ProcessReport) -> bytes:
 def decode(body: bytes) -> ProcessReport | None:
     try:
         return _DECODER.decode(body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 

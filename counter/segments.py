@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 from xxhash import xxh3_64_digest
 
+from counter.decoding import UNREADABLE
 from counter.errors import SegmentDamaged, StoreDamaged
 from counter.events import Event
 
@@ -55,7 +56,7 @@ def decode(body: bytes) -> list[Event]:
         raise StoreDamaged("segment checksum does not match its events")
     try:
         return _decoder.decode(packed)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise StoreDamaged(f"segment cannot be decoded: {error}") from error
 
 

@@ -6,6 +6,8 @@ during an upgrade. A report that cannot be read is as good as none.
 
 import msgspec
 
+from counter.decoding import UNREADABLE
+
 # A store that is away is a problem of every shard: a report stays small all the same.
 PROBLEMS_MAX = 64
 PROBLEM_CHARS_MAX = 500
@@ -52,5 +54,5 @@ def encode(report: Report) -> bytes:
 def decode(body: bytes) -> Report | None:
     try:
         return _DECODER.decode(body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None

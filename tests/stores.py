@@ -55,6 +55,8 @@ from counter.storage.sqlite import (
     SqliteRollupStore,
 )
 from counter.storage.stepwise import StepwiseFoldCommit
+from counter_server.app import Stores as ServerStores
+from rollup_worker.rollup import FoldStores
 from tests.backends import memcached_server
 from tests.cassandra_store import shared_session
 from tests.memcached_client import connected
@@ -166,8 +168,15 @@ def sqlite_stores(database: Database, clock: Clock) -> Stores:
 @asynccontextmanager
 async def cassandra(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
     """The fleet's stores. Each test has a region of its own, in one keyspace for all."""
-    session = await shared_session()
     platform = Platform(region=f"test {secrets.token_hex(8)}", log_retention_s=3_600)
+    async with cassandra_of(platform, clock) as stores:
+        yield stores
+
+
+@asynccontextmanager
+async def cassandra_of(platform: Platform, clock: Clock) -> AsyncIterator[Stores]:
+    """The same of a given region: opened again, they hold what they held."""
+    session = await shared_session()
     ledger = CassandraLedger(session, platform, store_clock=clock)
     rollup_store = CassandraRollupStore(session, platform)
     history_store = CassandraHistoryStore(session, platform)
@@ -187,6 +196,32 @@ async def cassandra(directory: Path, clock: Clock) -> AsyncIterator[Stores]:
             entries_max=None,
             tokens_in_real_time=True,
         )
+
+
+def server_stores(stores: Stores, clock: Clock) -> ServerStores:
+    """As one server has them, with a cache of its own."""
+    return ServerStores(
+        event_log=stores.event_log,
+        ledger=stores.ledger,
+        rollup_store=stores.rollup_store,
+        history_store=stores.history_store,
+        local_cache=MemoryCountCache(monotonic_ns=clock.now_ns),
+        shared_cache=stores.count_cache,
+        best_effort_counters=stores.best_effort_counters,
+    )
+
+
+def fold_stores(stores: Stores) -> FoldStores:
+    """As a worker has them."""
+    return FoldStores(
+        event_log=stores.event_log,
+        ledger=stores.ledger,
+        rollup_store=stores.rollup_store,
+        history_store=stores.history_store,
+        fold_commit=stores.fold_commit,
+        shared_cache=stores.count_cache,
+        namespace_store=stores.namespace_store,
+    )
 
 
 Backend = Callable[[Path, Clock], AbstractAsyncContextManager[Stores]]

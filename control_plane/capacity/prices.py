@@ -8,6 +8,7 @@ disk_gb: {per_month: 0.1}
 memory_gb: {per_hour: 0.005}
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -61,7 +62,7 @@ class Prices:
 
 def load_prices(path: Path) -> Prices | list[Mistake]:
     """The prices of a file, or all of its mistakes."""
-    if not path.exists():
+    if not os.path.exists(path):  # unlike Path.exists it takes any path
         return [mistake(str(path), START, "there is no such file", _EXAMPLE_FILE)]
     content = content_of(path)
     if isinstance(content, Mistake):

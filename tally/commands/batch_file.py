@@ -124,7 +124,7 @@ def check_every_line(path: Path) -> list[BadLine]:
 def _json_fields(text: str) -> dict[str, str]:
     try:
         document: Any = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _Bad(f"is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise _Bad('is not a JSON object like {"counter": "a", "delta": 1}')
@@ -146,6 +146,10 @@ def _row_of(number: int, fields: dict[str, str]) -> Row:
     if bool(token) != bool(time):
         present, missing = ("token", "generation_time") if token else ("generation_time", "token")
         raise _Bad(f"has a {present} without a {missing}: they come together")
+    try:
+        f"{counter}{token}".encode()
+    except UnicodeEncodeError as error:
+        raise _Bad("has half of a character, a lone surrogate, in its text") from error
     try:
         return Row(
             line=number,

@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import typer
+
 from counter.tokens import Token
 from tally.commands.batch_file import COLUMNS, LINE_COLUMN, Row
 from tally.commands.values import format_time, parse_time_ns
@@ -90,15 +92,17 @@ class TokenLog:
             return
         with self._path.open(encoding="utf-8", newline="") as stream:
             reader = csv.reader(stream)
-            header = next(reader, None)
-            if header is not None and tuple(header) != HEADER:
+            try:
+                header = next(reader, None)
+                if header is not None and tuple(header) != HEADER:
+                    raise ValueError("its first line is another one")
+                for cells in reader:
+                    yield _row_of(cells)
+            except (ValueError, csv.Error, typer.BadParameter) as error:
                 raise Failure(
-                    f"{self._path} exists and is not a file of tokens. "
-                    "Give --write-tokens a new file."
-                )
-            for counter, delta, token, time, line in reader:
-                made = Token(token=token, generation_time_ns=parse_time_ns(time))
-                yield Row(line=int(line), counter=counter, delta=int(delta), token=made)
+                    f"{self._path} exists and is not a file of tokens, or is damaged in line "
+                    f"{reader.line_num}: {error}. Give --write-tokens a new file."
+                ) from error
 
     def _in_order(self) -> Iterator[Row]:
         last = 0
@@ -116,3 +120,9 @@ class TokenLog:
             elif entry.token is not None:
                 replaced[entry.line] = entry.token
         return replaced
+
+
+def _row_of(cells: Sequence[str]) -> Row:
+    counter, delta, token, time, line = cells
+    made = Token(token=token, generation_time_ns=parse_time_ns(time))
+    return Row(line=int(line), counter=counter, delta=int(delta), token=made)

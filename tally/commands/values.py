@@ -14,6 +14,8 @@ INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 PORT_MAX = 65_535
 DURATION_MS_MAX = 10 * 365 * 86_400_000
+# More than any number that is meant; int() itself refuses thousands of them.
+_DIGITS_MAX = 100
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -48,9 +50,7 @@ def parse_time_ns(text: str) -> int:
     """Nanoseconds since 1970 from ISO 8601 with up to nine decimals, or from just that number."""
     text = text.strip()
     if text.isascii() and text.isdigit():
-        if int(text) > INT64_MAX:
-            raise typer.BadParameter(f"{text} is too far in the future.")
-        return int(text)
+        return _within_64_bits(int(text) if len(text) < _DIGITS_MAX else INT64_MAX + 1, text)
     match = _TIME.fullmatch(text)
     if match is None:
         raise typer.BadParameter(
@@ -65,7 +65,13 @@ def parse_time_ns(text: str) -> int:
     seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
     if seconds < 0:
         raise typer.BadParameter(f"{text!r} is before 1970.")
-    return seconds * NS_PER_S + int((decimals or "").ljust(9, "0"))
+    return _within_64_bits(seconds * NS_PER_S + int((decimals or "").ljust(9, "0")), text)
+
+
+def _within_64_bits(time_ns: int, text: str) -> int:
+    if time_ns > INT64_MAX:
+        raise typer.BadParameter(f"{text!r} is too far in the future.")
+    return time_ns
 
 
 def parse_moment_ns(text: str, now_ns: int | None = None) -> int:
@@ -97,7 +103,8 @@ def parse_moment_ns(text: str, now_ns: int | None = None) -> int:
 def require_address(option: str, text: str) -> None:
     """Where to listen: HOST:PORT, with port 0 for a free one."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+    is_number = port.isascii() and port.isdigit() and len(port) < _DIGITS_MAX
+    if not host or not is_number or int(port) > PORT_MAX:
         raise typer.BadParameter(f"{option} {text!r} is not an address. Write it as HOST:PORT.")
 
 

@@ -1,7 +1,9 @@
 """Reads a fleet's config file: its settings, or all of its mistakes at once."""
 
+import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -47,7 +49,7 @@ _PAIRS = (
 
 def load(path: Path) -> Config:
     """Raises ConfigError with every mistake. Relative paths in it start from the file's folder."""
-    if not path.exists():
+    if not os.path.exists(path):  # unlike Path.exists it takes any path
         hint = "configs/fleet.yaml is an example to start from"
         raise ConfigError((mistake(str(path), START, "there is no such file", hint),))
     content = content_of(path)
@@ -233,7 +235,7 @@ class _Assembly:
     def _content(self, setting: str, written: str) -> bytes | None:
         """Of a file that a setting names; None, with a mistake noted, if it cannot be read."""
         file = self._beside(written)
-        if not file.exists():
+        if not os.path.exists(file):
             self._refuse(setting, f"there is no file {shown(str(file))}", "correct the path")
             return None
         content = content_of(file)
@@ -244,7 +246,10 @@ class _Assembly:
 
     def _beside(self, written: str) -> Path:
         """A path as the file means it: from its own folder."""
-        return self._path.parent / Path(written).expanduser()
+        path = Path(written)
+        with suppress(RuntimeError):  # ~somebody whom the system does not know stays as it is
+            path = path.expanduser()
+        return self._path.parent / path
 
     def _refuse(self, setting: str, message: str, hint: str) -> None:
         at = position_of(self._positions, setting)

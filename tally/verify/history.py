@@ -153,12 +153,18 @@ def _check_whole(call: Call) -> None:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise HistoryMistake(f"has {value!r} as {name}, which is not a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise HistoryMistake(f"has half of a character, a lone surrogate, in {name}") from error
     return value
 
 
 def _whole_number(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise HistoryMistake(f"has {value!r} as {name}, which is not a whole number")
+    if not -(2**63) <= value < 2**63:
+        raise HistoryMistake(f"has a number as {name} that does not fit in 64 bits")
     return value
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counter.events import Event
-from counter.fold import FoldCounts, fold, gather
+from counter.fold import FoldCounts, adjustments, fold, gather
 from counter.rollups import ZERO, Recent, Rollup
 from tests.properties.strategies import LAYOUT, WINDOW_NS, WINDOWS, Written, histories
 
@@ -214,3 +214,36 @@ def test_a_clear_and_an_add_of_one_instant_stand_in_the_order_of_their_tokens() 
     for events in ([add, early], [early, add]):
         folded = fold(ZERO, events, 0, FoldCounts(), window_ns=WINDOW_NS)
         assert folded == Rollup(7, 1, 5, 0, total=7, changed_window=0, first_window=0)
+
+
+NOTE = ("ada", "an audit found it")
+
+
+@given(
+    st.lists(
+        st.builds(
+            Event,
+            counter=st.just("a"),
+            time_ns=st.integers(0, 2),
+            token=st.sampled_from(["s", "t"]),
+            delta=st.sampled_from([None, 1, 2]),
+        )
+        | st.builds(
+            Event,
+            counter=st.just("a"),
+            time_ns=st.integers(0, 2),
+            token=st.sampled_from(["s", "t"]),
+            delta=st.sampled_from([1, 2]),
+            note=st.just(NOTE),
+        ),
+        max_size=6,
+    )
+)
+def test_adjustments_are_those_that_count(events: list[Event]) -> None:
+    """One whose token was also sent with an add or a clear may be the copy that does not count."""
+    counted: dict[tuple[int, str], Event] = {}
+    for event in events:
+        counted.setdefault((event.time_ns, event.token), event)
+    assert adjustments(events) == [
+        event for _, event in sorted(counted.items()) if event.note is not None
+    ]

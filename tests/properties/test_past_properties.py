@@ -29,9 +29,9 @@ from counter_server.count_history import CountHistories
 from counter_server.reads import Reads
 from counter_server.strategies.strategy import Source
 from counter_server.tail import Tail
-from rollup_worker.rollup import FoldStores, Rollup
+from rollup_worker.rollup import Rollup
 from tests.expiry import forget_until
-from tests.stores import Stores, memory, segment
+from tests.stores import Stores, fold_stores, memory, segment
 
 SPAN_MS = 24  # events are of these milliseconds
 FOREVER_MS = 10**9
@@ -172,18 +172,7 @@ class Past:
         reads = Reads(stores.ledger, stores.rollup_store, tail, layout)
         self.counts_at = CountsAt(reads, stores.history_store, layout)
         self.count_histories = CountHistories(reads, stores.history_store, layout)
-        self.rollup = Rollup(
-            FoldStores(
-                event_log=stores.event_log,
-                ledger=stores.ledger,
-                rollup_store=stores.rollup_store,
-                history_store=stores.history_store,
-                fold_commit=stores.fold_commit,
-                shared_cache=stores.count_cache,
-                namespace_store=stores.namespace_store,
-            ),
-            layout,
-        )
+        self.rollup = Rollup(fold_stores(stores), layout)
 
     async def define(self, *, has_history: bool) -> Namespace:
         steps = [

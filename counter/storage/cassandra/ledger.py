@@ -6,6 +6,7 @@ from itertools import pairwise
 import msgspec
 
 from counter.clock import NS_PER_MS, Clock
+from counter.decoding import UNREADABLE
 from counter.errors import StoreDamaged, StoreUnavailable
 from counter.rollups import FoldRecord, SetAside
 from counter.settings import Platform
@@ -126,7 +127,7 @@ class CassandraLedger:
         rows = await self._session.run("set_asides", (self._region, shard))
         try:
             decisions = [_decision_decoder.decode(row[0]) for row in rows]
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise StoreDamaged(
                 f"a decision to set aside a segment of shard {shard} cannot be read: {error}"
             ) from error
@@ -197,5 +198,5 @@ def _has_gap(records: Sequence[FoldRecord]) -> bool:
 def _decoded(body: bytes) -> FoldRecord:
     try:
         return _decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise StoreDamaged(f"a fold record cannot be decoded: {error}") from error

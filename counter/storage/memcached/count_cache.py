@@ -18,6 +18,7 @@ value stays: he read at about the same time.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 from xxhash import xxh3_64_digest
@@ -37,7 +38,8 @@ _TTL_S_MIN = 2
 
 _encode = msgspec.msgpack.Encoder().encode
 # The count as an integer if that has 64 bits, else as the bytes of a larger one.
-_decode = msgspec.msgpack.Decoder(tuple[int | bytes, int, int, int, int]).decode
+_Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_decode = msgspec.msgpack.Decoder(tuple[int | bytes, int, _Epoch, int, int]).decode
 
 
 class MemcachedCountCache:

@@ -3,6 +3,7 @@ import sqlite3
 import msgspec
 
 from counter.clock import Clock
+from counter.decoding import UNREADABLE
 from counter.errors import StoreDamaged
 from counter.rollups import FoldRecord, SetAside
 from counter.segments import SegmentRef
@@ -132,7 +133,7 @@ class SqliteLedger:
         rows = self._database.read(_SET_ASIDES, (self._region, shard))
         try:
             decisions = [_decision.decode(packed) for (packed,) in rows]
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise StoreDamaged(
                 f"a decision to set aside a segment of shard {shard} cannot be read: {error}"
             ) from error
@@ -169,7 +170,7 @@ def _record(row: tuple[int, int, int, bytes, int, int, bytes, bytes]) -> FoldRec
     try:
         segments = _segments.decode(packed)
         set_aside = _decisions.decode(aside)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise StoreDamaged(
             f"the fold record of shard {shard} from window {from_window} cannot be read: {error}"
         ) from error

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
+from counter.decoding import UNREADABLE
 from counter.errors import StoreDamaged
 from counter.rollups import Recent, Rollup
 
@@ -54,11 +55,11 @@ def from_columns(columns: tuple[Any, ...]) -> Rollup:
         return Rollup(*columns)
     _, epoch, cleared_at_ns, through_window, _, changed_window, first_window, _ = columns
     return Rollup(
-        int(count),
+        _number(count),
         epoch,
         cleared_at_ns,
         through_window,
-        int(total),
+        _number(total),
         changed_window,
         first_window,
         None if recent is None else _unpacked(recent),
@@ -67,6 +68,13 @@ def from_columns(columns: tuple[Any, ...]) -> Rollup:
 
 def _wide(number: int) -> _Wide:
     return number if _INT64_MIN <= number <= _INT64_MAX else str(number)
+
+
+def _number(wide: Any) -> int:
+    try:
+        return int(wide)
+    except (TypeError, ValueError) as error:
+        raise StoreDamaged(f"a rollup has {wide!r} in the place of a number") from error
 
 
 def _packed(recent: Recent) -> bytes:
@@ -78,5 +86,5 @@ def _unpacked(packed: bytes) -> Recent:
     try:
         from_window, deltas = _decoder.decode(packed)
         return Recent(from_window, tuple((window, int(delta)) for window, delta in deltas))
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise StoreDamaged(f"the recent windows of a rollup cannot be read: {error}") from error

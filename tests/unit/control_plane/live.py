@@ -14,17 +14,15 @@ from counter.clock import ManualClock
 from counter.namespaces import EMPTY, Definition, Snapshot, Strategy, next_snapshot
 from counter.rpc.server import RpcServer
 from counter.settings import Platform
-from counter.storage.memory import MemoryCountCache
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter.windows import Layout
 from counter_server.app import SERVICE, CounterServer
-from counter_server.app import Stores as ServerStores
 from counter_server.commit import CommitLimits
 from rollup_worker.retention import Retention
-from rollup_worker.rollup import FoldStores, Rollup
+from rollup_worker.rollup import Rollup
 from tests.calls import Refusal, refusal_of
-from tests.stores import Stores
+from tests.stores import Stores, fold_stores, server_stores
 
 NAME = "plays"
 # Long enough for a test's clock to jump ahead by hours without folds.
@@ -61,32 +59,13 @@ class Live:
         self.stub: pb_grpc.CounterServiceStub
         self._stores = stores
         self.server = CounterServer(
-            ServerStores(
-                event_log=stores.event_log,
-                ledger=stores.ledger,
-                rollup_store=stores.rollup_store,
-                history_store=stores.history_store,
-                local_cache=MemoryCountCache(monotonic_ns=clock.now_ns),
-                shared_cache=stores.count_cache,
-                best_effort_counters=stores.best_effort_counters,
-            ),
+            server_stores(stores, clock),
             platform=PLATFORM,
             layout=layout,
             clock=clock,
             limits=CommitLimits(),
         )
-        self._rollup = Rollup(
-            FoldStores(
-                event_log=stores.event_log,
-                ledger=stores.ledger,
-                rollup_store=stores.rollup_store,
-                history_store=stores.history_store,
-                fold_commit=stores.fold_commit,
-                shared_cache=stores.count_cache,
-                namespace_store=stores.namespace_store,
-            ),
-            layout,
-        )
+        self._rollup = Rollup(fold_stores(stores), layout)
         self._retention = Retention(
             stores.event_log, stores.ledger, stores.history_store, layout, PLATFORM, clock
         )

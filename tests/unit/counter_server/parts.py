@@ -17,8 +17,8 @@ from counter_server.late import LateTokens
 from counter_server.reads import Reads
 from counter_server.strategies import EventPath
 from counter_server.tail import Tail
-from rollup_worker.rollup import FoldStores, Rollup
-from tests.stores import Stores, memory, segment, shard_of
+from rollup_worker.rollup import Rollup
+from tests.stores import Stores, fold_stores, memory, segment, shard_of
 from tests.tampered import Scripted
 
 EVENTS_PER_PASS = 100_000
@@ -121,16 +121,7 @@ class Parts:
     async def fold_through(self, window: int) -> None:
         """Closes and folds every shard up to a window."""
         await self.close(window)
-        stores = FoldStores(
-            event_log=self.stores.event_log,
-            ledger=self.stores.ledger,
-            rollup_store=self.stores.rollup_store,
-            history_store=self.stores.history_store,
-            fold_commit=self.stores.fold_commit,
-            shared_cache=self.stores.count_cache,
-            namespace_store=self.stores.namespace_store,
-        )
-        rollup = Rollup(stores, self.layout)
+        rollup = Rollup(fold_stores(self.stores), self.layout)
         for shard in range(self.layout.shards):
             while (
                 await rollup.fold_shard(
