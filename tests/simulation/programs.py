@@ -28,10 +28,15 @@ from counter_server.commit import CommitLimits
 from rollup_worker.app import RollupWorker
 from rollup_worker.rollup import FoldStores
 from tests.simulation.cache import SharedEntries, SimulatedCountCache
+from tests.simulation.lag import LagWatch
 from tests.simulation.machines import Machine
 from tests.simulation.replicas import Replicas, patiently
+from tests.simulation.served import SERVED, Served, noting
 from tests.simulation.session import SimulatedSession
 from tests.simulation.witness import Witness
+
+# Calls and streams that are under way when a program stops have so long to end.
+_GRACE_S = 0.3
 
 
 class CapturedServices:
@@ -105,6 +110,8 @@ class Program:
             self.machine.run(self._stop())
 
     async def _stop(self) -> None:
+        self._rpc.stopping.set()
+        await asyncio.sleep(_GRACE_S)
         await self._stack.aclose()
         self.stopped = True
         self.machine.crash()
@@ -159,6 +166,9 @@ class Server(Program):
             monotonic_ns=self._monotonic_ns,
             chance=world.chance(self.machine),
         )
+        registry = server._registry
+        registry.named = noting(registry.named)  # type: ignore[method-assign]
+        self.lag = LagWatch(server, world.platform, layout, self.machine.clock, world.witness)
         follower = NamespaceFollower(
             CassandraNamespaceStore(session), check=server.check, switch=server.switch
         )
@@ -168,8 +178,13 @@ class Server(Program):
         self._stack.callback(keep_running("follow the store", follower.run).cancel)
         await patiently(lambda: server.start(self._rpc, self._stack))
 
-    async def call(self, method: str, request: Any, context: Any) -> Any:
-        return await self._rpc.services.methods[method].unary_unary(request, context)
+    async def call(self, method: str, request: Any, context: Any, served: Served) -> Any:
+        SERVED.set(served)
+        handler = self._rpc.services.methods[method].unary_unary
+        return await self.lag.judged(method, handler(request, context))
+
+    async def stream(self, context: Any) -> None:
+        await self._rpc.services.methods["StreamAddCount"].stream_stream(None, context)
 
     def check(self) -> None:
         """What holds at any moment, whoever looks (I9, I10)."""
@@ -181,7 +196,7 @@ class Server(Program):
             witness.violate("I9", f"{self.machine.name}: too many commits are under way")
         registry = server._registry
         served = {name: each.namespace for name, each in registry.strategies.items()}
-        if served != witness.namespaces_of(registry.version):
+        if served != witness.snapshot(registry.version).namespaces:
             witness.violate(
                 "I10", f"{self.machine.name}: version {registry.version} is not served as it is"
             )

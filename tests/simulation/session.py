@@ -29,19 +29,21 @@ class SimulatedSession(CassandraSession):
         self._witness = witness
 
     async def run(self, name: str, parameters: Sequence[Any]) -> list[Row]:
-        self._witness.trace(self._machine.name, name)
         before = self._witness.marks_before(name) if name in _MARKS else None
-        await self._replicas.before(name)
+        await self._reach(name)
         if name in WRITES:
+            self._witness.trace(self._machine.name, name)
             await self._write([WRITES[name](parameters)])
             self._witness.wrote(name, parameters)
             return []
         if name in AGREEMENTS:
+            self._witness.trace(self._machine.name, name)
             return await self._insert(AGREEMENTS[name](parameters))
         if name in READS_OF_MANY:
-            found = await asyncio.gather(
-                *(self._select(each) for each in READS_OF_MANY[name](parameters))
-            )
+            selections = READS_OF_MANY[name](parameters)
+            if len(selections) == 1:
+                return await self._select(selections[0])
+            found = await asyncio.gather(*(self._select(each) for each in selections))
             return [row for rows in found for row in rows]
         selection = READS[name](parameters)
         store_ms = self._replicas.now_ms(self._machine.epoch_ns) if name == "closed" else 0
@@ -56,10 +58,20 @@ class SimulatedSession(CassandraSession):
     async def run_batch(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
         """Rows of one partition are one mutation; partitions of one batch are not."""
         self._witness.trace(self._machine.name, name)
-        await self._replicas.before(name)
+        await self._reach(name)
         await self._write([WRITES[name](row) for row in rows])
         for row in rows:
             self._witness.wrote(name, row)
+
+    async def _reach(self, name: str) -> None:
+        """Whoever lies in wait for this statement strikes before it is sent."""
+        machine = self._machine
+        strike = machine.ambushes.pop(name, None) if machine.ambushes else None
+        if strike is not None:
+            strike()
+            await asyncio.sleep(0)  # a machine that stands still or is gone gets no further
+        if self._replicas.weather.slow_statements:
+            await self._replicas.before(name)
 
     async def _select(self, selection: Selection) -> list[Row]:
         rows = await self._replicas.read(self._machine.name, selection)
@@ -86,4 +98,6 @@ class SimulatedSession(CassandraSession):
         present = await self._replicas.insert_if_absent(self._machine.name, mutation)
         if present is None:
             return [(True,)]
+        if present == mutation.value:
+            self._witness.counted["own proposals met again"] += 1
         return [(False, *mutation.partition, *mutation.row, *present)]
