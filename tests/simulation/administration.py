@@ -46,6 +46,7 @@ _CHANGES = (
     "cache",
     "history",
     "rolling",
+    "rolling",
     "delete",
     "delete",
     "another",

@@ -29,7 +29,7 @@ _ACTS = {
     "history": 3,
     "list": 2,
     "top": 2,
-    "status": 4,
+    "status": 6,
 }
 
 

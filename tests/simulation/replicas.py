@@ -172,7 +172,8 @@ class Replicas:
         if puts[0].table == "event_log" and self._chance.random() < weather.late_share:
             self._witness.counted["segments held up"] += 1
             for replica in self.replicas:
-                later_s = self._chance.uniform(self.timeout_s, weather.hint_s)
+                longest_s = self._chance.choice((self.timeout_s + 2.0, weather.hint_s))
+                later_s = self._chance.uniform(self.timeout_s, longest_s)
                 self._loop.call_later(later_s, replica.apply, puts, context=NOBODY)
             await asyncio.sleep(self.timeout_s)
             raise StoreUnavailable("no quorum in time: the outcome is unknown")

@@ -51,7 +51,7 @@ def struck(kind: str, statement: str, *, times: int = 6) -> Callable[[Scenario],
         faults = tuple(
             Fault(
                 kind=kind,
-                at_s=1 + 2 * number,
+                at_s=1 + number,
                 for_s=0.5,
                 target=f"worker-{number % scenario.workers}",
                 statements=(statement,),

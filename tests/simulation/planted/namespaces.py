@@ -7,7 +7,8 @@ from unittest.mock import patch
 import control_plane.snapshots
 from counter_server.registry import Registry
 from rollup_worker.record_folds import RecordFolds
-from tests.simulation.planted.mistake import Mistake, Patches, reconfigured
+from tests.simulation.planted.mistake import Mistake, Patches, reconfigured, struck
+from tests.simulation.scenario import Scenario
 
 
 def _namespaces_switched_by_halves() -> Patches:
@@ -52,6 +53,13 @@ def _folded_by_the_newest_version() -> Patches:
     yield patch.object(RecordFolds, "snapshot", newest)
 
 
+def _rivals_meanwhile(scenario: Scenario) -> Scenario:
+    """With two workers on each shard, of which one stands still while namespaces change."""
+    changed = reconfigured(scenario)
+    paused = struck("pause at", "write_rollup", times=12)(scenario)
+    return replace(changed, workers=2, rivals=True, faults=changed.faults + paused.faults)
+
+
 MISTAKES = {
     "namespaces switched by halves": Mistake(plant=_namespaces_switched_by_halves, breaks=("I10",)),
     "id given again": Mistake(plant=_id_given_again, breaks=("I10",), focus=reconfigured),
@@ -59,6 +67,6 @@ MISTAKES = {
         plant=_deleted_is_forgotten, breaks=("I1",), focus=reconfigured
     ),
     "folded by the newest version": Mistake(
-        plant=_folded_by_the_newest_version, breaks=("I3",), focus=reconfigured
+        plant=_folded_by_the_newest_version, breaks=("I3",), focus=_rivals_meanwhile
     ),
 }

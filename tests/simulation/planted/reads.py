@@ -109,10 +109,14 @@ def _list_stamped_after_it_was_read() -> Patches:
 
 MISTAKES = {
     "watermark read after the row": Mistake(
-        plant=_watermark_read_after_the_row, breaks=("I5", "I6")
+        plant=_watermark_read_after_the_row, breaks=("I5", "I6"), focus=slowed("watermarks")
     ),
     "cache stamped too new": Mistake(plant=_cache_stamped_too_new, breaks=("I5", "I6")),
-    "tail counts everything": Mistake(plant=_tail_counts_everything, breaks=("I5", "I6")),
+    "tail counts everything": Mistake(
+        plant=_tail_counts_everything,
+        breaks=("I5", "I6"),
+        focus=slowed("append_segment", "write_rollup", "advance"),
+    ),
     "tail shared with the past": Mistake(plant=_tail_shared_with_the_past, breaks=("I5", "I6")),
     "at_least forgotten": Mistake(plant=_at_least_forgotten, breaks=("I4",)),
     "rolling window with one that left it": Mistake(

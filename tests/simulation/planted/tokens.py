@@ -1,12 +1,13 @@
 """Mistakes in what is said of tokens that come late."""
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import counter_server.late
 from counter_server.late import LateTokens
 from tests.simulation.planted.mistake import Mistake, Patches
-from tests.simulation.scenario import far_behind
+from tests.simulation.scenario import Scenario, far_behind
 
 
 def _late_look_up_in_the_log() -> Patches:
@@ -57,10 +58,15 @@ def _segments_that_are_gone_held_nothing() -> Patches:
     yield patch.object(LateTokens, "_read", incomplete)
 
 
+def _retention_over(scenario: Scenario) -> Scenario:
+    """With a log_retention that is over before the load is."""
+    return replace(far_behind(scenario), faults=(), log_retention_s=18, think_s=0.75, odd_share=0.7)
+
+
 MISTAKES = {
     "late look-up in the log": Mistake(plant=_late_look_up_in_the_log, breaks=("I1",)),
     "expired before the fold": Mistake(plant=_expired_before_the_fold, breaks=("I7",)),
     "segments that are gone held nothing": Mistake(
-        plant=_segments_that_are_gone_held_nothing, breaks=("I7",), focus=far_behind
+        plant=_segments_that_are_gone_held_nothing, breaks=("I7",), focus=_retention_over
     ),
 }
