@@ -1,9 +1,10 @@
 """Three replicas of every row, and the quorums over them.
 
 Plain writes go to all replicas and are done when two have answered; rows are kept by their
-timestamps. Reads ask all, take the first two answers, and repair whichever of the two is behind
-before they answer. What must be decided once goes through Paxos, ballot by ballot, as Cassandra's
-lightweight transactions do: a proposal that timed out may be completed later by somebody else.
+timestamps. Reads ask two, and the third if one of them cannot be reached, and repair whichever of
+the two is behind before they answer. What must be decided once goes through Paxos, ballot by
+ballot, as Cassandra's lightweight transactions do: a proposal that timed out may be completed later
+by somebody else.
 
 Every message may be slow, be lost, or land much later than its sender gave up on it.
 
@@ -16,6 +17,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from random import Random
 from typing import Any, NamedTuple
 
@@ -27,6 +29,8 @@ from tests.simulation.witness import Witness
 QUORUM = 2
 Answers = list[tuple["Replica", Any]]
 _BACKOFF_S = 0.02
+# A read that misses an answer asks another replica about so much later.
+_SECOND_CHOICE_S = 0.05
 
 
 class Cell(NamedTuple):
@@ -327,18 +331,24 @@ class Replicas:
         is_write: bool = False,
     ) -> "asyncio.Future[Answers]":
         """The first answers, as many as a quorum has. Those that come later are forgotten."""
-        loop, asked = self._loop, self.replicas if of is None else of
+        asked = self.replicas if of is None else of
         request = _Request(self, machine, do, min(QUORUM, len(asked)), is_write)
         self._give_up_later(request)
         # The node that coordinates may be slow too, before it asks or before it answers.
         before_s, request.after_s = self._pause_s(), self._pause_s()
+        ways = []
         for replica in asked:
             delay_s = self.delay_s(machine, replica)
             if delay_s is not None:
-                loop.call_later(before_s + delay_s, request.deliver, replica, context=NOBODY)
+                ways.append((before_s + delay_s, replica))
             elif is_write and self._chance.random() < self.weather.hinted_share:
                 later_s = self._chance.uniform(0, self.weather.hint_s)
-                loop.call_later(later_s, request.land, replica, context=NOBODY)
+                self._loop.call_later(later_s, request.land, replica, context=NOBODY)
+        if not is_write and len(ways) > QUORUM:
+            ways.sort(key=itemgetter(0))
+            request.spare = ways.pop()[1]
+        for delay_s, replica in ways:
+            self._loop.call_later(delay_s, request.deliver, replica, context=NOBODY)
         return request.done
 
     def _give_up_later(self, request: "_Request") -> None:
@@ -397,6 +407,7 @@ class _Request:
         "_needed",
         "after_s",
         "done",
+        "spare",
     )
 
     def __init__(
@@ -413,17 +424,21 @@ class _Request:
         self._needed = needed
         self._is_write = is_write
         self.after_s = 0.0
+        self.spare: Replica | None = None  # to be asked if another one cannot be reached
         self.done: asyncio.Future[Answers] = cluster._loop.create_future()
         self._answers: Answers = []
         self._applied = 0
 
     def deliver(self, replica: Replica) -> None:
-        if not replica.is_up or (not self._is_write and self.done.done()):
-            return
-        answer = self.land(replica)
-        delay_s = self._cluster.delay_s(self._machine, replica)
+        loop, delay_s = self._cluster._loop, None
+        if replica.is_up:
+            answer = self.land(replica)
+            delay_s = self._cluster.delay_s(self._machine, replica)
         if delay_s is not None:
-            self._cluster._loop.call_later(delay_s, self._arrive, replica, answer, context=NOBODY)
+            loop.call_later(delay_s, self._arrive, replica, answer, context=NOBODY)
+        elif self.spare is not None:
+            spare, self.spare = self.spare, None
+            loop.call_later(_SECOND_CHOICE_S, self.deliver, spare, context=NOBODY)
 
     def land(self, replica: Replica) -> Any:
         """At a replica, however late."""

@@ -173,10 +173,10 @@ class _Simulation:
                 await asyncio.sleep(1)
         await self._until_converged()
         await asyncio.sleep(_CACHES_S)
-        await self._ask_everybody()
-        looking.cancel()
         if not self._witness.retention.is_exceeded:
+            await self._ask_everybody()
             check_run(self._witness, self._layout(), self.history, self._watermarks())
+        looking.cancel()
 
     def _watch_retention(self) -> None:
         scenario = self._scenario
@@ -214,6 +214,8 @@ class _Simulation:
             last = max((window for _, window, _, _ in self._witness.segments.values()), default=0)
             if all(watermark >= last for watermark in self._watermarks().values()):
                 return
+            if self._witness.retention.is_exceeded:
+                return  # what expired cannot be folded, and nothing is promised any more
             if self._loop.time() > healed_s + _CONVERGED_S_MAX:
                 self._witness.violate(
                     "I2", f"watermarks {self._watermarks()}, with events in window {last}"

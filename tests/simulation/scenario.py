@@ -139,6 +139,8 @@ def far_behind(scenario: Scenario) -> Scenario:
         accept_limit_ms=min(1_000, scenario.accept_limit_ms),
         max_clock_skew_ms=min(250, scenario.max_clock_skew_ms),
         client_skew_s=min(1.0, scenario.client_skew_s),
+        lost_share=min(0.01, scenario.lost_share),
+        slow_share=min(0.02, scenario.slow_share),
         steps=40,
         think_s=0.6,
         faults=(away,),
