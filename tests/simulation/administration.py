@@ -39,18 +39,16 @@ FIRST = (
     Definition(name=HITS, strategy=Strategy.ROLLING_WINDOW, rolling_window_ms=_ROLLING_MS),
     Definition(name=GUESTS, strategy=Strategy.EVENTUAL, cache_ttl_ms=2_000, history=_HISTORY[1:]),
 )
-_CHANGES = (
-    "delta",
-    "strategy",
-    "limits",
-    "cache",
-    "history",
-    "rolling",
-    "rolling",
-    "delete",
-    "delete",
-    "another",
-)
+CHANGES = {
+    "delta": 1,
+    "strategy": 1,
+    "limits": 1,
+    "cache": 1,
+    "history": 2,
+    "rolling": 2,
+    "delete": 2,
+    "another": 1,
+}
 
 
 class Administration:
@@ -73,7 +71,7 @@ class Administration:
             except VersionConflict:
                 return  # the first attempt did happen
 
-    async def change(self) -> str:
+    async def change(self, wanted: str | None = None) -> str:
         """Another version, by one of the ways in which admins make one; answers with which."""
         snapshots = self._program.control_plane.snapshots
         await snapshots.follower.look()
@@ -85,7 +83,8 @@ class Administration:
             named[GUESTS] = FIRST[-1]
             await self._apply(tuple(named.values()))
             return "created anew"
-        change = self._chance.choice(_CHANGES)
+        drawn = self._chance.choices(list(CHANGES), weights=list(CHANGES.values()))[0]
+        change = wanted or drawn
         self._change(change, named)
         await self._apply(tuple(named.values()))
         return change

@@ -42,6 +42,7 @@ def fault_of(
         "lost agreements": chance.choice((0.3, 0.7)),
         "late writes": chance.choice((0.2, 0.6)),
         "slow statements": chance.choice((0.05, 0.3, 1.0, 2.0)),
+        "slow answers": chance.choice((0.05, 0.3, 1.0, 2.0)),
     }
     return Fault(
         kind=kind,
@@ -79,10 +80,11 @@ _WEIGHTS = {
     "store step": 2,
     "flush cache": 2,
     "lossy cache": 1,
-    "older cache": 2,
+    "older cache": 3,
     "namespaces": 4,
     "namespaces at": 2,
-    "slow statements": 10,
+    "slow statements": 8,
+    "slow answers": 5,
 }
 KINDS = (*_WEIGHTS, WORKERS_AWAY)
 # Those whose order the closing protocol rests on.

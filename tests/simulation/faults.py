@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from counter.errors import TallyError
-from tests.simulation.administration import Administration
+from tests.simulation.administration import CHANGES, Administration
 from tests.simulation.calls import Network
 from tests.simulation.fault_kinds import AMBUSHES, WAYS_TO_BE_AWAY, WORKERS_AWAY, Fault
 from tests.simulation.machines import Machine
@@ -52,6 +52,7 @@ class Nemesis:
         weather = self._world.replicas.weather
         weather.cut.clear()
         weather.slow_statements.clear()
+        weather.slow_answers.clear()
         weather.lost_share = weather.slow_share = self._network.lost_share = 0.0
         weather.late_share = weather.lost_agreements_share = 0.0
         cache = self._world.cache
@@ -159,7 +160,7 @@ class Nemesis:
             case "pause at":
                 await self._resume_after(fault.for_s, machine)
             case _:
-                change = await self._change_namespaces()
+                change = await self._change_namespaces(fault)
                 machine.resume()
                 await self._undo(change, fault)
 
@@ -187,10 +188,17 @@ class Nemesis:
                     weather.lost_share = max(0.0, weather.lost_share - amount / 3)
 
                 return calm
-            case "slow statements":
-                slow = dict.fromkeys(fault.statements, amount)
-                weather.slow_statements |= slow
-                return lambda: [weather.slow_statements.pop(each, None) for each in slow] and None
+            case "slow statements" | "slow answers":
+                slow = weather.slow_statements
+                if fault.kind == "slow answers":
+                    slow = weather.slow_answers
+                slow |= dict.fromkeys(fault.statements, amount)
+
+                def quicken() -> None:
+                    for each in fault.statements:
+                        slow.pop(each, None)
+
+                return quicken
             case "late writes":
                 return _set_while([weather], "late_share", amount, 0.0)
             case "lost agreements":
@@ -211,11 +219,12 @@ class Nemesis:
         if fault.kind == "flush cache":
             self._world.cache.flush()
         else:
-            await self._undo(await self._change_namespaces(), fault)
+            await self._undo(await self._change_namespaces(fault), fault)
 
-    async def _change_namespaces(self) -> str:
+    async def _change_namespaces(self, fault: Fault) -> str:
+        wanted = next((each for each in fault.statements if each in CHANGES), None)
         try:
-            change = await self._administration.change()
+            change = await self._administration.change(wanted)
         except TallyError:
             change = "failed"
         self._counted[f"namespaces changed: {change}"] += 1
@@ -225,7 +234,7 @@ class Nemesis:
         """What was deleted comes back some time later, with its counts or without."""
         if change == "delete":
             await asyncio.sleep(fault.for_s)
-            await self._change_namespaces()
+            await self._change_namespaces(fault)
 
     async def _start_after(self, seconds: float, program: Program) -> None:
         await asyncio.sleep(seconds)

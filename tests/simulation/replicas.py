@@ -140,6 +140,8 @@ class Weather:
     hint_s: float = 15.0
     # By name: how long such a request waits before it is sent, at most; whoever sends it.
     slow_statements: dict[str, float] = field(default_factory=dict)
+    # And how long its answer takes from the node to whoever asked.
+    slow_answers: dict[str, float] = field(default_factory=dict)
     # (name of a machine, replica): no message passes.
     cut: set[tuple[str, int]] = field(default_factory=set)
     # Of segments: those that land on all replicas long after their server gave up.
@@ -166,10 +168,15 @@ class Replicas:
 
     async def before(self, statement: str) -> None:
         """Waits as long as requests of this kind wait now."""
-        most_s = self.weather.slow_statements.get(statement)
-        if most_s is not None:
+        await self._hold(statement, self.weather.slow_statements)
+
+    async def after(self, statement: str) -> None:
+        await self._hold(statement, self.weather.slow_answers)
+
+    async def _hold(self, statement: str, slow: dict[str, float]) -> None:
+        if statement in slow:
             self._witness.counted["statements slowed down"] += 1
-            await asyncio.sleep(self._chance.random() * most_s)
+            await asyncio.sleep(self._chance.random() * slow[statement])
 
     async def write(self, machine: str, puts: Sequence[Put]) -> None:
         weather = self.weather

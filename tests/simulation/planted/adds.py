@@ -1,7 +1,6 @@
 """Mistakes in how adds are taken."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +12,7 @@ from counter_server.batches import Batches
 from counter_server.commit import GroupCommit
 from counter_server.strategies.logged import Logged
 from tests.simulation.planted.mistake import Mistake, Patches, beside, quietly, slowed
-from tests.simulation.scenario import Scenario, far_behind
+from tests.simulation.scenario import far_behind
 
 
 def _ack_before_the_write() -> Patches:
@@ -143,23 +142,6 @@ def _segments_expire_early() -> Patches:
     yield patch.object(CassandraEventLog, "__init__", short_lived)
 
 
-def _answers_slow(scenario: Scenario) -> Scenario:
-    """Many commits at once, at the edge of windows, on a store that is slow to answer."""
-    return replace(
-        scenario,
-        faults=(),
-        servers=1,
-        clients=5,
-        steps=40,
-        think_s=0.05,
-        odd_share=0.7,
-        slow_share=0.05,
-        store_timeout_s=2.0,
-        commits_in_flight=8,
-        overlap_after_ms=0.0,
-    )
-
-
 MISTAKES = {
     "ack before the write": Mistake(plant=_ack_before_the_write, breaks=("I1",)),
     "no close check": Mistake(plant=_no_close_check, breaks=("I1",)),
@@ -167,7 +149,9 @@ MISTAKES = {
         plant=_close_check_before_the_write, breaks=("I1",), focus=slowed("append_segment")
     ),
     "close check shared with the past": Mistake(
-        plant=_close_check_shared_with_the_past, breaks=("I1",), focus=_answers_slow
+        plant=_close_check_shared_with_the_past,
+        breaks=("I1",),
+        focus=slowed("closed", kind="slow answers"),
     ),
     "stream answered before the write": Mistake(
         plant=_stream_answered_before_the_write, breaks=("I1",)

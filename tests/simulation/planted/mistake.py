@@ -25,10 +25,10 @@ class Mistake:
     focus: Callable[[Scenario], Scenario] = _as_it_is
 
 
-def slowed(*statements: str) -> Callable[[Scenario], Scenario]:
+def slowed(*statements: str, kind: str = "slow statements") -> Callable[[Scenario], Scenario]:
     """With requests that are slow at just the wrong moment, as the scenario's one fault."""
     fault = Fault(
-        kind="slow statements",
+        kind=kind,
         at_s=0,
         for_s=60,
         target="worker-0",
@@ -63,13 +63,23 @@ def struck(kind: str, statement: str, *, times: int = 6) -> Callable[[Scenario],
     return focus
 
 
-def reconfigured(scenario: Scenario) -> Scenario:
-    """With one change of the namespaces after the other."""
+def reconfigured(*changes: str) -> Callable[[Scenario], Scenario]:
+    """With one change of the namespaces after the other, of these kinds."""
     faults = tuple(
-        Fault(kind="namespaces", at_s=0.7 * number, for_s=0.3, target="worker-0")
+        Fault(
+            kind="namespaces",
+            at_s=0.7 * number,
+            for_s=0.3,
+            target="worker-0",
+            statements=(changes[number % len(changes)],),
+        )
         for number in range(16)
     )
-    return replace(scenario, faults=faults, clients=5, steps=40, think_s=0.3)
+
+    def focus(scenario: Scenario) -> Scenario:
+        return replace(scenario, faults=faults, clients=5, steps=40, think_s=0.3)
+
+    return focus
 
 
 def beside(work: Any) -> None:

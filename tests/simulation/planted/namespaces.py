@@ -55,16 +55,16 @@ def _folded_by_the_newest_version() -> Patches:
 
 def _rivals_meanwhile(scenario: Scenario) -> Scenario:
     """With two workers on each shard, of which one stands still while namespaces change."""
-    changed = reconfigured(scenario)
+    changed = reconfigured("rolling")(scenario)
     paused = struck("pause at", "write_rollup", times=12)(scenario)
     return replace(changed, workers=2, rivals=True, faults=changed.faults + paused.faults)
 
 
 MISTAKES = {
     "namespaces switched by halves": Mistake(plant=_namespaces_switched_by_halves, breaks=("I10",)),
-    "id given again": Mistake(plant=_id_given_again, breaks=("I10",), focus=reconfigured),
+    "id given again": Mistake(plant=_id_given_again, breaks=("I10",), focus=reconfigured("delete")),
     "deleted is forgotten": Mistake(
-        plant=_deleted_is_forgotten, breaks=("I1",), focus=reconfigured
+        plant=_deleted_is_forgotten, breaks=("I1",), focus=reconfigured("delete")
     ),
     "folded by the newest version": Mistake(
         plant=_folded_by_the_newest_version, breaks=("I3",), focus=_rivals_meanwhile

@@ -81,7 +81,7 @@ MISTAKES = {
         focus=struck("crash at", "write_history"),
     ),
     "gap in the history not seen": Mistake(
-        plant=_gap_in_the_history_not_seen, breaks=("I5", "I6"), focus=reconfigured
+        plant=_gap_in_the_history_not_seen, breaks=("I5", "I6"), focus=reconfigured("history")
     ),
     "past by the asked time": Mistake(plant=_past_by_the_asked_time, breaks=("I5", "I6")),
     "adjustment without its note": Mistake(plant=_adjustment_without_its_note, breaks=("I3",)),
