@@ -23,6 +23,8 @@ from counter.storage.cassandra import (
 from counter.storage.memory import MemoryCountCache
 from counter.storage.stepwise import StepwiseFoldCommit
 from counter.windows import Layout
+from counter_server import late as late_tokens
+from counter_server import tail
 from counter_server.app import CounterServer, Stores
 from counter_server.commit import CommitLimits
 from rollup_worker.app import RollupWorker
@@ -188,13 +190,18 @@ class Server(Program):
 
     def check(self) -> None:
         """What holds at any moment, whoever looks (I9, I10)."""
-        witness, server = self.world.witness, self.server
-        waiting, most = server._commit._events, self.world.limits.events_waiting_max
-        if not 0 <= waiting <= most:
-            witness.violate("I9", f"{self.machine.name}: {waiting} events wait, at most {most} may")
-        if len(server._commit._commits) > self.world.limits.commits_in_flight:
-            witness.violate("I9", f"{self.machine.name}: too many commits are under way")
-        registry = server._registry
+        witness, server, limits = self.world.witness, self.server, self.world.limits
+        registry, reads = server._registry, server._questions.counts_at._reads
+        late = next(iter(registry.strategies.values()))._late  # type: ignore[attr-defined]
+        bounded = {
+            "events that wait": (server._commit._events, limits.events_waiting_max),
+            "commits under way": (len(server._commit._commits), limits.commits_in_flight),
+            "events kept of the tail": (reads._tail._kept_events, tail.EVENTS_KEPT_MAX),
+            "look-ups under way": (len(late._lookups), late_tokens.LOOKUPS_IN_FLIGHT_MAX),
+        }
+        for what, (number, most) in bounded.items():
+            if not 0 <= number <= most:
+                witness.violate("I9", f"{self.machine.name}: {number} {what}, at most {most} may")
         served = {name: each.namespace for name, each in registry.strategies.items()}
         if served != witness.snapshot(registry.version).namespaces:
             witness.violate(

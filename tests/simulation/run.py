@@ -37,6 +37,7 @@ from tests.simulation.questions import Questions
 from tests.simulation.replicas import Replicas
 from tests.simulation.scenario import Scenario
 from tests.simulation.served import Noted
+from tests.simulation.small_limits import limits_as
 from tests.simulation.witness import Witness
 
 # After all is healed: a dead worker is forgotten after 10 s, a shard that failed rests for as long.
@@ -63,7 +64,7 @@ def run(scenario: Scenario) -> Result:
     witness = Witness()
     loop = VirtualLoop()
     witness.now_s = loop.time
-    with _in_simulation(scenario.seed, witness):
+    with _in_simulation(scenario.seed, witness), limits_as(tiny=scenario.tiny_limits):
         simulation = _Simulation(scenario, loop, witness)
         try:
             loop.run(simulation.main())

@@ -15,6 +15,7 @@ LOAD_S_MAX = 30.0
 # time left to catch up: nothing is promised of folds that are behind by all of it.
 SHORT_RETENTION_S = 40
 _FAR_BEHIND_SHARE = 0.12
+_TINY_LIMITS_SHARE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ class Scenario:
     clear_share: float
     lost_share: float  # of messages to the store, all the time
     slow_share: float
+    tiny_limits: bool  # of the product: see small_limits
     faults: tuple[Fault, ...]
 
     @property
@@ -103,6 +105,7 @@ def scenario_of(seed: int) -> Scenario:
         clear_share=chance.choice((0.0, 0.05, 0.15)),
         lost_share=chance.choice((0.0, 0.0, 0.01, 0.05)),
         slow_share=chance.choice((0.0, 0.02, 0.1)),
+        tiny_limits=chance.random() < _TINY_LIMITS_SHARE,
         faults=(),
     )
     number = chance.choice((0, 3, 5, 8, 12))

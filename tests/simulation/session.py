@@ -1,6 +1,7 @@
 """A session of the Cassandra adapters on the simulated replicas."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.simulation.statements import (
     READS,
     READS_OF_MANY,
     WRITES,
+    Key,
     Mutation,
     Selection,
 )
@@ -39,7 +41,14 @@ class SimulatedSession(CassandraSession):
         """Rows of one partition are one mutation; partitions of one batch are not."""
         await self._reach(name)
         self._witness.trace(self._machine.name, name)
-        await self._write([WRITES[name](row) for row in rows])
+        by_partition: defaultdict[Key, list[Mutation]] = defaultdict(list)
+        for row in rows:
+            mutation = WRITES[name](row)
+            by_partition[mutation.partition].append(mutation)
+        if len(by_partition) == 1:
+            await self._write(*by_partition.values())
+        else:
+            await asyncio.gather(*(self._write(each) for each in by_partition.values()))
         for row in rows:
             self._witness.wrote(name, row)
         if self._replicas.weather.slow_answers:
