@@ -8,6 +8,7 @@ from tally.verify.events import CounterHistory, by_counter
 from tally.verify.history import Call
 from tally.verify.order import check_order
 from tally.verify.outcomes import check_outcomes
+from tally.verify.ranges import check_ranges
 from tally.verify.violation import Findings, Rule, Violation
 
 
@@ -31,6 +32,7 @@ def check(calls: Iterable[Call]) -> Report:
         check_outcomes(history, findings)
         check_order(history, findings)
         check_counts(history, findings)
+        check_ranges(history, findings)
     events = [event for history in histories for event in history.events]
     return Report(
         calls=len(calls),

@@ -7,7 +7,8 @@ count, some never do, and of some nobody knows. Where a read stops, its count mu
 and from there on it is the only one: the next read is explained from there.
 
 An accurate read goes on behind its T: with all events that were acknowledged before it began, and
-with any of those that were under way until it was answered.
+with any of those that were under way until it was answered. One that was made with an add has that
+one too. A read of the past has a T that is not after the time that it was asked for.
 """
 
 from collections.abc import Sequence
@@ -17,13 +18,27 @@ from tally.verify.history import Call
 from tally.verify.sums import NOTHING, State
 from tally.verify.violation import Findings, Rule
 
-_EVENTS_NAMED_MAX = 5
+EVENTS_NAMED_MAX = 5
 
 
 def check_counts(history: CounterHistory, findings: Findings) -> None:
     # Of an answer that does not say how fresh it is, nothing else can be said either.
     reads = [read for read in history.reads if read.complete_through_ns is not None]
+    _check_past(history, reads, findings)
     _Walk(history, findings).check(reads)
+
+
+def _check_past(history: CounterHistory, reads: Sequence[Call], findings: Findings) -> None:
+    for read in reads:
+        assert read.complete_through_ns is not None
+        if read.as_of_ns is not None and read.complete_through_ns > read.as_of_ns:
+            findings.add(
+                Rule.HONEST_READS,
+                history.counter,
+                f"{read.where} asked for the count as of {read.as_of_ns} and was answered with "
+                f"complete_through {read.complete_through_ns}",
+                read,
+            )
 
 
 class _Walk:
@@ -93,7 +108,7 @@ class _Walk:
 
     def _check_with_tail(self, read: Call, tail: list[Event]) -> None:
         self._findings.checked[Rule.HONEST_READS] += 1
-        self._findings.checked[Rule.CLEARS] += self._has_clears(tail)
+        self._findings.checked[Rule.CLEARS] += has_clears(tail)
         state = self._state
         for event in tail:
             state = state.after(event.effects, surely=event.must_show(read))
@@ -114,14 +129,14 @@ class _Walk:
         )
 
     def _report(self, rule: Rule, read: Call, state: State, since: list[Event]) -> None:
-        if self._has_clears(since):
+        if has_clears(since):
             rule = Rule.CLEARS
         basis = "nothing" if self._pinned is None else f"what {self._pinned.where} counted"
         why = (
             f"{read.where} says {_answer(read)}, complete through {read.complete_through_ns}. "
-            f"It can be {state}: {basis}{_named(since)}{self._guess(read, state, since)}"
+            f"It can be {state}: {basis}{named(since)}{self._guess(read, state, since)}"
         )
-        calls = [event.writes[0] for event in since[-_EVENTS_NAMED_MAX:]]
+        calls = [event.writes[0] for event in since[-EVENTS_NAMED_MAX:]]
         if self._pinned is not None:
             calls.insert(0, self._pinned)
         self._findings.add(rule, self._counter, why, *calls, read)
@@ -144,24 +159,24 @@ class _Walk:
                     return f". One explanation: {first} counted, which {what}"
         return ""
 
-    @staticmethod
-    def _has_clears(events: Sequence[Event]) -> bool:
-        return any(None in event.effects for event in events)
+
+def has_clears(events: Sequence[Event]) -> bool:
+    return any(None in event.effects for event in events)
 
 
 def _answer(read: Call) -> str:
     return f"{read.count} in epoch {read.epoch}" if read.epoch else f"{read.count}"
 
 
-def _named(events: list[Event]) -> str:
+def named(events: Sequence[Event]) -> str:
     """The events after what was known, the last ones by their calls."""
     if not events:
         return ""
     shown = [f"{event.writes[0].where} {_certainty(event)}" for event in events]
-    if len(shown) <= _EVENTS_NAMED_MAX:
+    if len(shown) <= EVENTS_NAMED_MAX:
         return ", then " + ", ".join(shown)
-    left = len(shown) - _EVENTS_NAMED_MAX
-    return f", then {left} other events, " + ", ".join(shown[-_EVENTS_NAMED_MAX:])
+    left = len(shown) - EVENTS_NAMED_MAX
+    return f", then {left} other events, " + ", ".join(shown[-EVENTS_NAMED_MAX:])
 
 
 def _certainty(event: Event) -> str:

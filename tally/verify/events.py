@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from tally.verify.history import Call, CallKind, Outcome
+from tally.verify.history import Call, Outcome
 
 
 class CounterId(NamedTuple):
@@ -62,9 +62,12 @@ class Event:
         return min(call.invoked_ns for call in self.writes)
 
     def must_show(self, read: Call) -> bool:
-        """Whether it was known to count before the read began."""
+        """Whether it was known to count before the read began, or was made with it."""
         applied = self.applied
-        return applied is not None and _before(applied, read)
+        if applied is None:
+            return False
+        is_own = (read.generation_time_ns, read.token) == (self.time_ns, self.token)
+        return is_own or _before(applied, read)
 
     def may_show(self, read: Call) -> bool:
         """Whether a read that looks beyond what is folded can have met it.
@@ -88,7 +91,9 @@ class Event:
 class CounterHistory:
     counter: CounterId
     events: list[Event]  # in fold order: by time, then token
-    reads: list[Call]  # that were answered, in the order in which they began
+    # That were answered, in the order in which they began. The others count from a time on.
+    reads: list[Call]
+    reads_of_ranges: list[Call]
 
 
 def by_counter(calls: Iterable[Call]) -> list[CounterHistory]:
@@ -96,7 +101,7 @@ def by_counter(calls: Iterable[Call]) -> list[CounterHistory]:
     reads: defaultdict[CounterId, list[Call]] = defaultdict(list)
     for call in calls:
         counter = CounterId(call.namespace, call.counter)
-        if call.call is CallKind.GET:
+        if call.is_read:
             if call.outcome is Outcome.OK:
                 reads[counter].append(call)
             continue
@@ -110,10 +115,17 @@ def by_counter(calls: Iterable[Call]) -> list[CounterHistory]:
         CounterHistory(
             counter=counter,
             events=[each for _, each in sorted(events[counter].items())],
-            reads=sorted(reads[counter], key=lambda read: read.invoked_ns),
+            reads=[read for read in _in_order(reads[counter]) if read.from_ns is None],
+            reads_of_ranges=[
+                read for read in _in_order(reads[counter]) if read.from_ns is not None
+            ],
         )
         for counter in sorted(events.keys() | reads.keys())
     ]
+
+
+def _in_order(calls: Iterable[Call]) -> list[Call]:
+    return sorted(calls, key=lambda call: call.invoked_ns)
 
 
 def _first(calls: Iterable[Call]) -> Call | None:

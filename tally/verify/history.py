@@ -1,8 +1,8 @@
 """A recorded history: one call per line, as clients saw it.
 
 Times of calls (`invoked_ns`, `completed_ns`) come from one clock for all clients; times of events
-(`generation_time_ns`, `complete_through_ns`, `at_least_ns`) from the platform. The two are never
-compared with each other.
+(`generation_time_ns`, `complete_through_ns`, `at_least_ns`, `as_of_ns`, `from_ns`) from the
+platform. The two are never compared with each other.
 """
 
 import json
@@ -18,6 +18,7 @@ class CallKind(Enum):
     ADD = "add"
     CLEAR = "clear"
     GET = "get"
+    GROWTH = "growth"  # what was added in a range of time, whether or not the counter was cleared
     TOKEN_STATUS = "token_status"
 
 
@@ -45,13 +46,15 @@ class Call:
     outcome: Outcome
     # The reason of a refusal, as the server named it.
     reason: str = ""
-    # Of add, clear and token_status.
+    # Of add, clear and token_status; of get: the add that was made with it, which it must show.
     token: str = ""
     generation_time_ns: int = 0
     delta: int | None = None  # of add
-    # Of get: what was asked for, and what came.
+    # Of get and growth: what was asked for, and what came.
     accurate: bool = False  # answered from rollup and tail: includes what was acknowledged before
     at_least_ns: int | None = None
+    as_of_ns: int | None = None  # a past time: the answer counts nothing that is later
+    from_ns: int | None = None  # counts only from this time on: growth, and rolling windows
     count: int | None = None
     complete_through_ns: int | None = None  # None: the platform does not know
     epoch: int | None = None
@@ -63,11 +66,15 @@ class Call:
         return self.call in (CallKind.ADD, CallKind.CLEAR)
 
     @property
+    def is_read(self) -> bool:
+        return self.call in (CallKind.GET, CallKind.GROWTH)
+
+    @property
     def settles_token(self) -> bool:
         """Whether the answer says what became of the token, and not of this call alone."""
         if self.outcome is Outcome.FAIL:
             return self.call is CallKind.TOKEN_STATUS or self.reason == TOKEN_EXPIRED
-        return self.outcome is Outcome.OK and self.call is not CallKind.GET
+        return self.outcome is Outcome.OK and not self.is_read
 
     @property
     def where(self) -> str:
@@ -138,9 +145,11 @@ def _check_whole(call: Call) -> None:
         raise HistoryMistake("was completed before it was invoked")
     if call.completed_ns is None and call.outcome is not Outcome.UNKNOWN:
         raise HistoryMistake(f"has the outcome {call.outcome.value!r} and no completed_ns")
-    if call.call is CallKind.GET:
+    if call.is_read:
         if call.outcome is Outcome.OK and call.count is None:
-            raise HistoryMistake("is a get that was answered, and has no count")
+            raise HistoryMistake(f"is a {call.call.value} that was answered, and has no count")
+        if call.call is CallKind.GROWTH and call.from_ns is None:
+            raise HistoryMistake("has no from_ns, which growth needs")
         return
     if not call.token:
         raise HistoryMistake(f"has no token, which {call.call.value} needs")
@@ -203,6 +212,8 @@ _VALUES: dict[str, Callable[[str, Any], Any]] = {
     "delta": _number_or_nothing,
     "accurate": _yes_or_no,
     "at_least_ns": _number_or_nothing,
+    "as_of_ns": _number_or_nothing,
+    "from_ns": _number_or_nothing,
     "count": _number_or_nothing,
     "complete_through_ns": _number_or_nothing,
     "epoch": _number_or_nothing,

@@ -10,7 +10,8 @@ from tally.verify.violation import Findings, Rule
 
 
 def check_order(history: CounterHistory, findings: Findings) -> None:
-    stamped = [read for read in history.reads if read.complete_through_ns is not None]
+    reads = sorted(history.reads + history.reads_of_ranges, key=lambda read: read.invoked_ns)
+    stamped = [read for read in reads if read.complete_through_ns is not None]
     for read in stamped:
         findings.checked[Rule.NO_GOING_BACK] += 1
         if read.at_least_ns is not None and _through(read) < read.at_least_ns:

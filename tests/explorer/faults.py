@@ -73,3 +73,13 @@ PLANTED: dict[str, Protocol] = {
         CORRECT, late=moved(steps.LATE, Step.RECORDS, before=Step.WATERMARK)
     ),
 }
+
+_PROGRAMS = ("add", "late", "fold", "accurate_read", "eventual_read")
+# One step less, for every step. Segments do not change, so when their events are read is no step of
+# this world.
+REMOVED: dict[tuple[str, Step], Protocol] = {
+    (name, step): replace(CORRECT, **{name: without(getattr(CORRECT, name), step)})
+    for name in _PROGRAMS
+    for step in getattr(CORRECT, name)
+    if step is not Step.BODIES
+}

@@ -38,6 +38,7 @@ class Graph:
         self._state_numbers: dict[WorkerState, int] = {}
         self._problems: dict[int, str] = {}  # by store
         self._went_back: dict[tuple[int, int], str] = {}  # by the stores before and after
+        self._converging: set[int] = set()  # stores from which everything can be folded
         self._written: dict[int, Steps] = {}
         self._worked: dict[int, list[tuple[str, int, int]]] = {}
         # By store: where steps lead, and one step that leads there.
@@ -55,7 +56,7 @@ class Graph:
             for world in frontier:
                 for told, new in self.next(world):
                     change = self.store_of(world), self.store_of(new)
-                    why = self._problems.get(change[1]) or self._went_back.get(change)
+                    why = self._why(change)
                     if why is not None:
                         raise Violated(why, self._trace(parents, world, told, new))
                     if new not in parents:
@@ -63,6 +64,16 @@ class Graph:
                         following.append(new)
             frontier = following
         return len(parents)
+
+    def _why(self, change: tuple[int, int]) -> str | None:
+        """The promise that does not hold after a step, if there is one."""
+        after = change[1]
+        why = self._problems.get(after) or self._went_back.get(change)
+        if why is None and after not in self._converging:
+            self._converging.add(after)
+            if not self._workers.folds_to_the_end(self.stores[after]):
+                why = "I2: from here on a worker never folds everything"
+        return why
 
     def next(self, world: int) -> Iterator[tuple[str, int]]:
         store, workers = self._parts(world)

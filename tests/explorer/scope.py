@@ -36,6 +36,8 @@ class Scope:
 # The clear stands between x and y, so that it matters on which side of it an add is.
 X, CLEAR, Y = Event("x", 0, 1), Event("clear", 0, None), Event("y", 1, 2)
 
+# Two windows, and nobody else: is everything folded in the end?
+ALONE = Scope(name="alone", events=(X, Y), calls=(Call(1, 0), Call(1, 1)), workers=1)
 # Two servers, two workers: a token that is sent to both, and a clear.
 SMALL = Scope(name="small", events=(X, CLEAR), calls=(Call(1, 0), Call(2, 0), Call(2, 1)))
 # A third worker is also a write of one of the two that timed out, and lands when it has gone on.
@@ -58,4 +60,4 @@ LARGE = Scope(
     events=(X, CLEAR, Y, Event("z", 2, 4)),
     calls=(Call(1, 0), Call(2, 0), Call(2, 1), Call(1, 2), Call(2, 3)),
 )
-SCOPES = {each.name: each for each in (SMALL, THREE, FULL, LATER, LARGE)}
+SCOPES = {each.name: each for each in (ALONE, SMALL, THREE, FULL, LATER, LARGE)}

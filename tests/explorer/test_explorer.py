@@ -6,8 +6,9 @@
 import pytest
 
 from tests.explorer.explore import explore
-from tests.explorer.faults import PLANTED
-from tests.explorer.scope import FULL, LATER, SMALL, THREE, Scope
+from tests.explorer.faults import PLANTED, REMOVED
+from tests.explorer.scope import ALONE, FULL, LATER, SMALL, THREE, Scope
+from tests.explorer.steps import Step
 
 # What a scope must have met, or it has tested nothing: beginnings of steps.
 _MET = [
@@ -78,6 +79,49 @@ def test_a_planted_mistake_is_found_at_once(mistake: str) -> None:
     # Marks can go back only where there are two records.
     scope = FULL if mistake in ("marks go back", "record by plain overwrite") else SMALL
     found = explore(scope, PLANTED[mistake])
+    assert found.violation is not None
+    assert promise in found.violation.partition(":")[0], str(found)
+    assert len(found.trace) <= steps, str(found)
+
+
+# Without one of its steps, each program breaks this promise, in so many steps at most; or none, and
+# why.
+_WITHOUT: dict[tuple[str, Step], tuple[str, int] | str] = {
+    ("add", Step.APPEND): ("I1", 6),
+    ("add", Step.CHECK): ("I1", 6),
+    ("late", Step.WATERMARK): "it tells what is forgotten, and nothing is forgotten here",
+    ("late", Step.RECORDS): ("I7", 7),
+    ("fold", Step.CLOSE): ("I1", 5),
+    ("fold", Step.WATERMARK): ("I2", 4),
+    ("fold", Step.RECORDS): "the proposal meets the record that holds; only work is lost",
+    ("fold", Step.LIST): ("I1", 7),
+    ("fold", Step.ROW): ("I5", 7),
+    ("fold", Step.PROPOSE): ("I3", 5),
+    ("fold", Step.WRITE_ROW): ("I5", 8),
+    ("fold", Step.ADVANCE): ("I2", 1),
+    ("accurate_read", Step.WATERMARK): "the row says itself how complete it is; more is read then",
+    ("accurate_read", Step.ROW): ("I5", 12),
+    ("accurate_read", Step.RECORDS): ("I5", 9),
+    ("accurate_read", Step.LIST): ("I5", 5),
+    ("eventual_read", Step.WATERMARK): "the stamp of the row alone is older, and true",
+    ("eventual_read", Step.ROW): ("I5", 10),
+}
+
+
+def test_every_step_is_removed_once() -> None:
+    assert list(_WITHOUT) == list(REMOVED)
+
+
+@pytest.mark.parametrize("removed", REMOVED, ids=lambda each: f"{each[0]}-{each[1].value}")
+def test_a_removed_step_is_found_at_once(removed: tuple[str, Step]) -> None:
+    expected = _WITHOUT[removed]
+    # Where only the progress suffers, a world with two windows and one worker shows it.
+    scope = ALONE if expected[0] == "I2" else SMALL
+    found = explore(scope, REMOVED[removed])
+    if isinstance(expected, str):
+        assert found.violation is None, str(found)
+        return
+    promise, steps = expected
     assert found.violation is not None
     assert promise in found.violation.partition(":")[0], str(found)
     assert len(found.trace) <= steps, str(found)

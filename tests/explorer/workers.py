@@ -18,6 +18,7 @@ class WorkerState(NamedTuple):
 
 
 IDLE = WorkerState()
+_BY_RECORD = (Step.ROW, Step.PROPOSE, Step.WRITE_ROW, Step.ADVANCE)
 A_WORKER = "a worker"
 
 Next = tuple[str, Store, WorkerState]
@@ -28,15 +29,41 @@ class Workers:
         self._segments = segments
         self._protocol = protocol
         self._program = tuple(each for each in protocol.fold if each is not Step.BODIES)
+        # From here on it goes by a record, its own proposal or what others agreed on.
+        self._by_record = next(at for at, step in enumerate(self._program) if step in _BY_RECORD)
         self._last_window = segments.windows - 1
 
     def next(self, store: Store, state: WorkerState) -> Iterator[Next]:
         if state != IDLE:
             yield f"{A_WORKER}: crashes", store, IDLE
-        after = state._replace(at=state.at + 1)
-        for told, new_store, known in self._step(self.step_of(state), store, after):
-            for new_state in self._proposals(known):
-                yield f"{A_WORKER}: {told}", new_store, self._skipped(new_state)
+        for begun in self._begun(state):
+            after = begun._replace(at=begun.at + 1)
+            for told, new_store, known in self._step(self.step_of(begun), store, after):
+                for new_state in self._proposals(known):
+                    yield f"{A_WORKER}: {told}", new_store, self._skipped(new_state)
+
+    def folds_to_the_end(self, store: Store) -> bool:
+        """Whether a worker that nobody disturbs folds everything (I2)."""
+        state = IDLE
+        for _ in range(2 * (self._last_window + 2) * (len(self._program) + 1)):
+            if store.watermark == self._last_window:
+                return True
+            *_, (_, store, state) = self.next(store, state)  # as far as it can go
+        return False
+
+    def _begun(self, state: WorkerState) -> Iterator[WorkerState]:
+        """A pass begins. What it finds out in none of its steps it takes for granted: that windows
+        are closed, that nothing was folded, that nothing is there."""
+        if state != IDLE:
+            yield state
+            return
+        if Step.WATERMARK not in self._program:
+            state = state._replace(watermark=-1)
+        if Step.CLOSE in self._program:
+            yield state
+            return
+        for window in range(self._last_window + 1):
+            yield state._replace(closed_through=window)
 
     def step_of(self, state: WorkerState) -> Step:
         return self._program[state.at]
@@ -107,22 +134,22 @@ class Workers:
 
     def _with_record(self, record: Record) -> WorkerState:
         """An agreed record is taken as it is, and nothing that was known before matters."""
-        return WorkerState(at=self._program.index(Step.ROW), record=record)
+        return WorkerState(at=self._by_record, record=record)
 
     def _proposals(self, state: WorkerState) -> Iterator[WorkerState]:
         """What it may propose once it knows what is closed and what is there: a pass takes as many
         windows as it likes."""
         closed, watermark = state.closed_through, state.watermark
-        if state.record is not None or closed is None or watermark is None:
-            yield state
-        elif closed <= watermark:
-            yield IDLE
-        elif state.listed is None:
-            yield state
-        else:
-            for last in range(watermark + 1, closed + 1):
-                segments = self._segments.of_windows(state.listed, watermark + 1, last)
-                yield WorkerState(at=state.at, record=Record(watermark + 1, last, segments))
+        if state.record is None and closed is not None and watermark is not None:
+            if closed <= watermark:
+                yield IDLE
+                return
+            if state.at == self._by_record:
+                for last in range(watermark + 1, closed + 1):
+                    listed = self._segments.of_windows(state.listed or 0, watermark + 1, last)
+                    yield WorkerState(at=state.at, record=Record(watermark + 1, last, listed))
+                return
+        yield state
 
     def _skipped(self, state: WorkerState) -> WorkerState:
         """Past the steps that have nothing to do: a record without events changes no row."""

@@ -9,14 +9,23 @@ from counter.errors import StoreUnavailable, VersionConflict
 from counter.namespaces import Definition, HistoryStep, Limits, Origin, Strategy
 from tests.simulation.programs import ControlPlaneProgram
 
-# Counted in all the time. Nobody deletes it.
+# Counted in all the time. Nobody deletes them.
 VIEWS = "views"
 PLAYS = "plays"
-# Deleted now and then, and brought back with its counts.
+HITS = "hits"
+# Deleted now and then, and brought back with its counts, or created anew without them.
 GUESTS = "guests"
-NAMES = (VIEWS, PLAYS, GUESTS)
+NAMES = (VIEWS, PLAYS, HITS, GUESTS)
+NAMES_WEIGHTS = (5, 4, 2, 1)
+WITH_HISTORY = (VIEWS, VIEWS, GUESTS)
 
-_MINUTE_MS = 60_000
+# Shorter than an admin may choose, so that a run has many of them.
+HISTORY_STEPS_MS = (2_000, 6_000)
+_HISTORY = (
+    HistoryStep(step_ms=HISTORY_STEPS_MS[0], retention_ms=20_000),
+    HistoryStep(step_ms=HISTORY_STEPS_MS[1], retention_ms=3_600_000),
+)
+_ROLLING_MS = 4_000
 
 FIRST = (
     Definition(
@@ -24,11 +33,22 @@ FIRST = (
         strategy=Strategy.EVENTUAL,
         cache_ttl_ms=2_000,
         cache_local_ttl_ms=300,
-        history=(HistoryStep(step_ms=_MINUTE_MS, retention_ms=3_600_000),),
+        history=_HISTORY,
     ),
-    Definition(name=PLAYS, strategy=Strategy.ACCURATE),
-    Definition(name=GUESTS, strategy=Strategy.EVENTUAL),
+    Definition(name=PLAYS, strategy=Strategy.ACCURATE, cache_ttl_ms=2_000),
+    Definition(name=HITS, strategy=Strategy.ROLLING_WINDOW, rolling_window_ms=_ROLLING_MS),
+    Definition(name=GUESTS, strategy=Strategy.EVENTUAL, cache_ttl_ms=2_000, history=_HISTORY[1:]),
 )
+CHANGES = {
+    "delta": 1,
+    "strategy": 1,
+    "limits": 1,
+    "cache": 1,
+    "history": 2,
+    "rolling": 2,
+    "delete": 2,
+    "another": 1,
+}
 
 
 class Administration:
@@ -51,35 +71,50 @@ class Administration:
             except VersionConflict:
                 return  # the first attempt did happen
 
-    async def change(self) -> None:
-        """Another version, by one of the ways in which admins make one."""
+    async def change(self, wanted: str | None = None) -> str:
+        """Another version, by one of the ways in which admins make one; answers with which."""
         snapshots = self._program.control_plane.snapshots
         await snapshots.follower.look()
-        current = snapshots.current
-        named = {each.name: each for each in current.definitions}
+        named = {each.name: each for each in snapshots.current.definitions}
         if GUESTS not in named:
-            await self.bring_back()
-            return
-        match self._chance.choice(("delta", "strategy", "limits", "cache", "delete", "another")):
+            if self._chance.random() < 0.5:
+                await self.bring_back()
+                return "brought back"
+            named[GUESTS] = FIRST[-1]
+            await self._apply(tuple(named.values()))
+            return "created anew"
+        drawn = self._chance.choices(list(CHANGES), weights=list(CHANGES.values()))[0]
+        change = wanted or drawn
+        self._change(change, named)
+        await self._apply(tuple(named.values()))
+        return change
+
+    def _change(self, change: str, named: dict[str, Definition]) -> None:
+        choice = self._chance.choice
+        views, plays, hits = named[VIEWS], named[PLAYS], named[HITS]
+        match change:
             case "delta":
-                most = self._chance.choice((50, 1_000_000))
-                named[VIEWS] = replace(named[VIEWS], max_delta=most)
+                named[VIEWS] = replace(views, max_delta=choice((50, 1_000_000)))
             case "strategy":
-                other = self._chance.choice((Strategy.EVENTUAL, Strategy.ACCURATE))
-                named[PLAYS] = replace(named[PLAYS], strategy=other)
+                other = choice((Strategy.EVENTUAL, Strategy.ACCURATE))
+                named[PLAYS] = replace(plays, strategy=other)
             case "limits":
-                per_s = self._chance.choice((None, 20, 200))
-                named[VIEWS] = replace(named[VIEWS], limits=Limits(adds_per_s=per_s))
+                limits = Limits(adds_per_s=choice((None, 20, 200)))
+                named[VIEWS] = replace(views, limits=limits)
             case "cache":
-                ttl_ms = self._chance.choice((0, 100, 5_000))
-                named[VIEWS] = replace(named[VIEWS], cache_ttl_ms=ttl_ms)
+                named[VIEWS] = replace(views, cache_ttl_ms=choice((0, 100, 3_000)))
+            case "history":
+                named[VIEWS] = replace(views, history=choice(((), _HISTORY[:1], _HISTORY)))
+            case "rolling":
+                length_ms = choice((None, 2_000, _ROLLING_MS))
+                strategy = Strategy.ACCURATE if length_ms is None else Strategy.ROLLING_WINDOW
+                named[HITS] = replace(hits, strategy=strategy, rolling_window_ms=length_ms)
             case "delete":
                 del named[GUESTS]
             case "another":
                 self._number += 1
                 name = f"other_{self._number}"
                 named[name] = Definition(name=name, strategy=Strategy.EVENTUAL)
-        await self._apply(tuple(named.values()))
 
     async def bring_back(self) -> None:
         """Rolls back to the last version that had them all, so that its counts come back too."""

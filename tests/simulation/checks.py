@@ -1,104 +1,43 @@
 """What must hold of a run, by what the stores hold in the end. Whatever callers were told is also
-held against each other, by the rules of tally.verify, which see only the history.
-
-The fold here is written anew, as plainly as it can be: it shares nothing with counter/fold.py.
-"""
+held against each other, by the rules of tally.verify, which see only the history."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
-from counter.namespaces import snapshot_from_json
-from counter.rollups import FoldRecord
+from counter.namespaces import Origin
+from counter.rollups import FoldRecord, Rollup
 from counter.storage.cassandra.states import from_text
 from counter.windows import Layout
 from tally.verify.check import check
-from tally.verify.history import Call, CallKind, Outcome
+from tally.verify.history import Call, Outcome
+from tests.simulation.past_checks import check_adjustments, check_audits, check_history_rows
+from tests.simulation.recorded import CounterKey, Folded, RecordedEvents
+from tests.simulation.served import Noted
 from tests.simulation.witness import Witness
 
 
-class Folded(NamedTuple):
-    count: int
-    epoch: int
-    cleared_at_ns: int
-    total: int
-
-
-class _Entry(NamedTuple):
-    """An event in fold order."""
-
-    time_ns: int
-    token: str
-    segment_id: bytes
-    index: int
-    delta: int | None
-    window: int
-
-
-CounterKey = tuple[int, str]
-
-
-class RecordedEvents:
-    """What the fold records say, counter by counter."""
-
-    def __init__(self, records: Mapping[int, Sequence[FoldRecord]], witness: Witness) -> None:
-        self._events: defaultdict[CounterKey, list[_Entry]] = defaultdict(list)
-        self.identities: set[tuple[int, str, int, str]] = set()
-        for of_shard in records.values():
-            for record in of_shard:
-                for ref in record.segments:
-                    found = witness.segments.get(ref.segment_id)
-                    if found is None:
-                        witness.violate("I3", f"{record} names a segment that nobody wrote")
-                        continue
-                    namespace_id, window, _, events = found
-                    for index, event in enumerate(events):
-                        entry = _Entry(
-                            event.time_ns,
-                            event.token,
-                            ref.segment_id,
-                            index,
-                            event.delta,
-                            window,
-                        )
-                        self._events[namespace_id, event.counter].append(entry)
-                        self.identities.add(
-                            (namespace_id, event.counter, event.time_ns, event.token)
-                        )
-        for entries in self._events.values():
-            entries.sort(key=lambda each: each[:4])
-
-    def counters(self) -> list[CounterKey]:
-        return sorted(self._events)
-
-    def fold(self, key: CounterKey, through_window: int) -> Folded:
-        count = epoch = cleared_at_ns = total = 0
-        seen: set[tuple[int, str]] = set()
-        for entry in self._events[key]:
-            if entry.window > through_window or (entry.time_ns, entry.token) in seen:
-                continue
-            seen.add((entry.time_ns, entry.token))
-            if entry.delta is None:
-                count, epoch, cleared_at_ns = 0, epoch + 1, entry.time_ns
-            else:
-                count += entry.delta
-                total += entry.delta
-        return Folded(count, epoch, cleared_at_ns, total)
-
-    def last_window(self, key: CounterKey, through_window: int) -> int:
-        windows = [each.window for each in self._events[key] if each.window <= through_window]
-        return max(windows, default=-1)
-
-
 def check_run(
-    witness: Witness, layout: Layout, history: Sequence[Call], watermarks: Mapping[int, int]
+    witness: Witness, layout: Layout, noted: Sequence[Noted], watermarks: Mapping[int, int]
 ) -> None:
     records = _check_chains(witness, layout, watermarks)
     recorded = RecordedEvents(records, witness)
-    _check_rollups(witness, records, recorded, watermarks)
-    _check_tokens(witness, recorded, history)
-    for violation in check(history).violations:
+    folded = _folded_through(witness, recorded, watermarks)
+    _check_rollups(witness, layout, recorded, folded)
+    check_history_rows(witness, layout, recorded, folded)
+    check_adjustments(witness, recorded, folded)
+    check_audits(witness)
+    _check_versions(witness)
+    _check_tokens(witness, recorded, noted)
+    for violation in check(calls_of(noted)).violations:
         witness.violate(violation.rule.value, f"history: {violation}")
+
+
+def calls_of(noted: Sequence[Noted]) -> list[Call]:
+    """The history. Namespaces with one name and different ids are different ones."""
+    return [
+        replace(call, namespace=f"{call.namespace}@{served.namespace_id}") for call, served in noted
+    ]
 
 
 def _check_chains(
@@ -123,45 +62,85 @@ def _check_chains(
     return by_shard
 
 
-def _check_rollups(
-    witness: Witness,
-    records: Mapping[int, Sequence[FoldRecord]],
-    recorded: RecordedEvents,
-    watermarks: Mapping[int, int],
-) -> None:
-    """I3: every state that a rollup ever had is the fold of the records up to there. And what is
-    below the watermark has its rollup."""
-    for (namespace_id, counter), states in sorted(witness.rollups.items()):
-        for through, text in sorted(states.items()):
-            rollup = from_text(text)
-            found = Folded(rollup.count, rollup.epoch, rollup.cleared_at_ns, rollup.total)
-            expected = recorded.fold((namespace_id, counter), through)
-            if found != expected:
-                witness.violate(
-                    "I3", f"{counter} through {through} is {found}, its records make {expected}"
-                )
+def _folded_through(
+    witness: Witness, recorded: RecordedEvents, watermarks: Mapping[int, int]
+) -> dict[CounterKey, int]:
+    """By counter: the window up to which everything must be written."""
     shard_of = {
         (namespace_id, event.counter): shard
         for namespace_id, _, shard, events in witness.segments.values()
         for event in events
     }
-    for key in recorded.counters():
-        last = recorded.last_window(key, watermarks[shard_of[key]])
+    return {key: watermarks[shard_of[key]] for key in recorded.counters()}
+
+
+def _check_rollups(
+    witness: Witness, layout: Layout, recorded: RecordedEvents, folded: Mapping[CounterKey, int]
+) -> None:
+    """I3: every state that a rollup ever had is the fold of the records up to there. And what is
+    below the watermark has its rollup."""
+    for key, states in sorted(witness.rollups.items()):
+        for through, text in sorted(states.items()):
+            rollup = from_text(text)
+            expected = recorded.fold(key, through)
+            if Folded.of(rollup) != expected:
+                witness.violate(
+                    "I3", f"{key} through {through} is {rollup}, its records make {expected}"
+                )
+            _check_recent(witness, layout, recorded, key, rollup)
+    for key, through in folded.items():
+        last = recorded.fold(key, through).changed_window
         if last >= 0 and max(witness.rollups.get(key, {}), default=-1) < last:
             witness.violate("I1", f"{key} has events through {last} and no rollup with them")
 
 
-def _check_tokens(witness: Witness, recorded: RecordedEvents, history: Sequence[Call]) -> None:
+def _check_recent(
+    witness: Witness,
+    layout: Layout,
+    recorded: RecordedEvents,
+    key: CounterKey,
+    rollup: Rollup,
+) -> None:
+    """What a rollup knows of single windows, for a rolling window."""
+    if rollup.recent is None:
+        return
+    witness.counted["states of rolling windows"] += 1
+    from_window = rollup.recent.from_window
+    found = {window: delta for window, delta in rollup.recent.deltas if delta}
+    expected = recorded.by_window(key, rollup.through_window, from_window)
+    if found != expected:
+        witness.violate("I3", f"{key} has {found} by window, its records make {expected}")
+    namespace = witness.unchanged(key[0])
+    if namespace is not None:
+        first = rollup.through_window - namespace.recent_windows(layout.window_ms) + 1
+        if from_window > first:
+            witness.violate("I3", f"{key} knows windows from {from_window} on, and not {first}")
+
+
+def _check_versions(witness: Witness) -> None:
+    """I10: an id belongs to one name for ever, and who is created anew gets a new one."""
+    names: dict[int, str] = {}
+    before: dict[str, int] = {}
+    for version in sorted(witness.versions):
+        snapshot = witness.snapshot(version)
+        now = {name: each.id for name, each in snapshot.namespaces.items()}
+        for name, namespace_id in now.items():
+            is_new = name not in before and snapshot.about.origin is not Origin.ROLLED_BACK
+            if names.get(namespace_id, name) != name or (is_new and namespace_id in names):
+                witness.violate(
+                    "I10", f"version {version}: {name} has the id {namespace_id}, which was given"
+                )
+        names |= {namespace_id: name for name, namespace_id in now.items()}
+        before = now
+
+
+def _check_tokens(witness: Witness, recorded: RecordedEvents, noted: Sequence[Noted]) -> None:
     """I1 and I7, token by token: what callers were told is what the records say."""
-    ids = {
-        name: namespace.id
-        for version in sorted(witness.versions)
-        for name, namespace in snapshot_from_json(witness.versions[version]).namespaces.items()
-    }
     calls: defaultdict[tuple[int, str, int, str], list[Call]] = defaultdict(list)
-    for call in history:
-        if call.call is not CallKind.GET:
-            identity = (ids[call.namespace], call.counter, call.generation_time_ns, call.token)
+    for call, served in noted:
+        if not call.is_read:
+            namespace_id = served.namespace_id
+            identity = (namespace_id, call.counter, call.generation_time_ns, call.token)
             calls[identity].append(call)
     for identity, of_token in calls.items():
         counts = identity in recorded.identities

@@ -18,7 +18,7 @@ from time import monotonic
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.simulation.planted import PLANTED, planted
+from tests.simulation.planted import PLANTED, SEEDS_MAX, Found, find, planted
 from tests.simulation.run import Result, run
 from tests.simulation.scenario import Scenario, scenario_from_json, scenario_of
 from tests.simulation.shrink import shrink
@@ -33,6 +33,8 @@ def main() -> None:
         os.execve(sys.executable, again, environment)
     warnings.simplefilter("ignore", RuntimeWarning)
     options = _options()
+    if options.planted:
+        sys.exit(_run_planted(options))
     with planted(options.bug):
         if options.scenario is not None:
             text = Path(options.scenario).read_text()
@@ -52,6 +54,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--statistics", action="store_true", help="say what took place")
     parser.add_argument(
         "--bug", choices=sorted(PLANTED), help="with a mistake put into the product"
+    )
+    parser.add_argument(
+        "--planted", action="store_true", help="which promise finds each such mistake, and when"
     )
     return parser.parse_args()
 
@@ -93,6 +98,25 @@ def _run_many(seeds: range, options: argparse.Namespace) -> int:
     for failed in sorted(failures, key=lambda each: each.scenario.seed)[:_SHOWN_MAX]:
         _print_failure(failed)
     return 1 if failures else 0
+
+
+def _run_planted(options: argparse.Namespace) -> int:
+    """A table, as docs/correctness.md has it."""
+    context = multiprocessing.get_context("fork")
+    missed = 0
+    print("| planted | found by | seeds |\n|---|---|---|")
+    with context.Pool(options.processes, _begin, (None,)) as pool:
+        for name, found in pool.imap(_find, PLANTED):
+            missed += found is None
+            told = f"{found.rule} | {found.seeds}" if found else f"nothing | {SEEDS_MAX}"
+            print(f"| {name} | {told} |", flush=True)
+            if found is not None and options.statistics:
+                print(f"    {found.what}")
+    return 1 if missed else 0
+
+
+def _find(name: str) -> tuple[str, Found | None]:
+    return name, find(name)
 
 
 def _results(pool: "multiprocessing.pool.Pool", seeds: range) -> Iterable[Result]:

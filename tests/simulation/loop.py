@@ -55,10 +55,14 @@ class Handle:
     ) -> None:
         self._callback = callback
         self._args = args
-        self._context = copy_context() if context is None else context
         self._cancelled = False
-        self.life: Life | None = self._context.get(LIFE)
         self.when_s = 0.0
+        # What is nobody's needs no context: most messages of the network are.
+        self.life: Life | None = None
+        self._context: Context | None = None
+        if context is not NOBODY:
+            self._context = copy_context() if context is None else context
+            self.life = self._context.get(LIFE)
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -70,7 +74,10 @@ class Handle:
         return self.when_s
 
     def run(self) -> None:
-        self._context.run(self._callback, *self._args)
+        if self._context is None:
+            self._callback(*self._args)
+        else:
+            self._context.run(self._callback, *self._args)
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -109,31 +116,36 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if handle._cancelled:
             return
         life = handle.life
-        if life is not None:
-            if life.dead:
-                return
-            if life.paused:
-                life.held.append(handle)
-                return
-            if life.after_steps is not None:
-                life.steps_left -= 1
-                if life.steps_left < 0:
-                    strike, life.after_steps = life.after_steps, None
-                    self._ready.appendleft(handle)
-                    strike()
-                    return
+        if life is not None and self._is_held(life, handle):
+            return
         self.steps += 1
-        assert self.steps < STEPS_MAX, f"no end after {STEPS_MAX} steps"
         try:
             handle.run()
         except Exception as error:
             self.uncaught.append({"message": "a callback failed", "exception": error})
 
+    def _is_held(self, life: Life, handle: Handle) -> bool:
+        """Whether the callback is dropped, kept for later, or comes after a fault that strikes."""
+        if life.dead:
+            return True
+        if life.paused:
+            life.held.append(handle)
+            return True
+        if life.after_steps is not None:
+            life.steps_left -= 1
+            if life.steps_left < 0:
+                strike, life.after_steps = life.after_steps, None
+                self._ready.appendleft(handle)
+                strike()
+                return True
+        return False
+
     def _advance(self) -> None:
         assert self._timers, "everybody waits, and nothing is to come"
+        assert self.steps < STEPS_MAX, f"no end after {STEPS_MAX} steps"
         timers, ready = self._timers, self._ready
-        self._now_s = max(self._now_s, timers[0][0])
-        while timers and timers[0][0] <= self._now_s:
+        now_s = self._now_s = max(self._now_s, timers[0][0])
+        while timers and timers[0][0] <= now_s:
             ready.append(heapq.heappop(timers)[2])
 
     def resume(self, life: Life) -> None:
@@ -170,7 +182,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_later(
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> Any:
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        # Not by call_at: this is called more often than anything else.
+        handle = Handle(callback, args, context)
+        handle.when_s = when_s = self._now_s + delay
+        self._timers_made += 1
+        heapq.heappush(self._timers, (when_s, self._timers_made, handle))
+        return handle
 
     def call_at(
         self, when: float, callback: Any, *args: Any, context: Context | None = None

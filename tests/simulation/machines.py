@@ -15,6 +15,7 @@ class MachineClock:
         self._loop = loop
         self._epoch_ns = epoch_ns
         self.offset_ns = 0
+        self.changes = 0  # how often somebody set it
         self._drift = 0.0
         self._drifts_from_s = BEGIN_S
 
@@ -24,10 +25,12 @@ class MachineClock:
         return self._epoch_ns + self.offset_ns + int((now_s + drifted_s) * NS_PER_S)
 
     def step(self, seconds: float) -> None:
+        self.changes += 1
         self.offset_ns += int(seconds * NS_PER_S)
 
     def drift(self, rate: float) -> None:
         """From now on; what it has drifted so far stays."""
+        self.changes += 1
         now_s = self._loop.time()
         self.offset_ns += int((now_s - self._drifts_from_s) * self._drift * NS_PER_S)
         self._drift, self._drifts_from_s = rate, now_s
@@ -45,6 +48,8 @@ class Machine:
         self.clock = MachineClock(loop, epoch_ns)
         self.life: Life | None = None
         self.lives = 0
+        # By statement: what happens when the machine is about to send the next one.
+        self.ambushes: dict[str, Callable[[], None]] = {}
         self._context: Context | None = None
 
     @property
@@ -54,6 +59,7 @@ class Machine:
     def start(self, program: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert not self.is_alive, self.name
         self.lives += 1
+        self.ambushes.clear()
         self.life = Life(self)
         self._context = NOBODY.copy()
         self._context.run(LIFE.set, self.life)

@@ -23,15 +23,22 @@ from counter.storage.cassandra import (
 from counter.storage.memory import MemoryCountCache
 from counter.storage.stepwise import StepwiseFoldCommit
 from counter.windows import Layout
+from counter_server import late as late_tokens
+from counter_server import tail
 from counter_server.app import CounterServer, Stores
 from counter_server.commit import CommitLimits
 from rollup_worker.app import RollupWorker
 from rollup_worker.rollup import FoldStores
 from tests.simulation.cache import SharedEntries, SimulatedCountCache
+from tests.simulation.lag import LagWatch
 from tests.simulation.machines import Machine
 from tests.simulation.replicas import Replicas, patiently
+from tests.simulation.served import SERVED, Served, noting
 from tests.simulation.session import SimulatedSession
 from tests.simulation.witness import Witness
+
+# Calls and streams that are under way when a program stops have so long to end.
+_GRACE_S = 0.3
 
 
 class CapturedServices:
@@ -105,6 +112,8 @@ class Program:
             self.machine.run(self._stop())
 
     async def _stop(self) -> None:
+        self._rpc.stopping.set()
+        await asyncio.sleep(_GRACE_S)
         await self._stack.aclose()
         self.stopped = True
         self.machine.crash()
@@ -159,6 +168,9 @@ class Server(Program):
             monotonic_ns=self._monotonic_ns,
             chance=world.chance(self.machine),
         )
+        registry = server._registry
+        registry.named = noting(registry.named)  # type: ignore[method-assign]
+        self.lag = LagWatch(server, world.platform, layout, self.machine.clock, world.witness)
         follower = NamespaceFollower(
             CassandraNamespaceStore(session), check=server.check, switch=server.switch
         )
@@ -168,20 +180,30 @@ class Server(Program):
         self._stack.callback(keep_running("follow the store", follower.run).cancel)
         await patiently(lambda: server.start(self._rpc, self._stack))
 
-    async def call(self, method: str, request: Any, context: Any) -> Any:
-        return await self._rpc.services.methods[method].unary_unary(request, context)
+    async def call(self, method: str, request: Any, context: Any, served: Served) -> Any:
+        SERVED.set(served)
+        handler = self._rpc.services.methods[method].unary_unary
+        return await self.lag.judged(method, handler(request, context))
+
+    async def stream(self, context: Any) -> None:
+        await self._rpc.services.methods["StreamAddCount"].stream_stream(None, context)
 
     def check(self) -> None:
         """What holds at any moment, whoever looks (I9, I10)."""
-        witness, server = self.world.witness, self.server
-        waiting, most = server._commit._events, self.world.limits.events_waiting_max
-        if not 0 <= waiting <= most:
-            witness.violate("I9", f"{self.machine.name}: {waiting} events wait, at most {most} may")
-        if len(server._commit._commits) > self.world.limits.commits_in_flight:
-            witness.violate("I9", f"{self.machine.name}: too many commits are under way")
-        registry = server._registry
+        witness, server, limits = self.world.witness, self.server, self.world.limits
+        registry, reads = server._registry, server._questions.counts_at._reads
+        late = next(iter(registry.strategies.values()))._late  # type: ignore[attr-defined]
+        bounded = {
+            "events that wait": (server._commit._events, limits.events_waiting_max),
+            "commits under way": (len(server._commit._commits), limits.commits_in_flight),
+            "events kept of the tail": (reads._tail._kept_events, tail.EVENTS_KEPT_MAX),
+            "look-ups under way": (len(late._lookups), late_tokens.LOOKUPS_IN_FLIGHT_MAX),
+        }
+        for what, (number, most) in bounded.items():
+            if not 0 <= number <= most:
+                witness.violate("I9", f"{self.machine.name}: {number} {what}, at most {most} may")
         served = {name: each.namespace for name, each in registry.strategies.items()}
-        if served != witness.namespaces_of(registry.version):
+        if served != witness.snapshot(registry.version).namespaces:
             witness.violate(
                 "I10", f"{self.machine.name}: version {registry.version} is not served as it is"
             )

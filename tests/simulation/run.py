@@ -25,22 +25,28 @@ from counter_server.commit import CommitLimits
 from tally.verify.history import Call, Outcome
 from tests.simulation.administration import Administration
 from tests.simulation.cache import SharedEntries
+from tests.simulation.caller import Caller, CounterName
 from tests.simulation.calls import Network
-from tests.simulation.checks import check_run
+from tests.simulation.checks import calls_of, check_run
 from tests.simulation.clients import Client
 from tests.simulation.faults import Nemesis
-from tests.simulation.loop import VirtualLoop
+from tests.simulation.loop import BEGIN_S, VirtualLoop
 from tests.simulation.machines import Machine, MachineClock, wall_clock_ns
 from tests.simulation.programs import ControlPlaneProgram, Program, Server, Worker, World
+from tests.simulation.questions import Questions
 from tests.simulation.replicas import Replicas
 from tests.simulation.scenario import Scenario
+from tests.simulation.served import Noted
+from tests.simulation.small_limits import limits_as
 from tests.simulation.witness import Witness
 
 # After all is healed: a dead worker is forgotten after 10 s, a shard that failed rests for as long.
 _CONVERGED_S_MAX = 60.0
 # Longer than any count stays in a cache.
-_CACHES_S = 6.0
+_CACHES_S = 3.2
 _FINAL_ATTEMPTS = 5
+_PATIENCE_S = 10.0
+_PARTS_OF_THE_PAST = (0.15, 0.3, 0.45, 0.6)
 _LOOK_EVERY_S = 0.5
 
 
@@ -58,7 +64,7 @@ def run(scenario: Scenario) -> Result:
     witness = Witness()
     loop = VirtualLoop()
     witness.now_s = loop.time
-    with _in_simulation(scenario.seed, witness):
+    with _in_simulation(scenario.seed, witness), limits_as(tiny=scenario.tiny_limits):
         simulation = _Simulation(scenario, loop, witness)
         try:
             loop.run(simulation.main())
@@ -77,7 +83,7 @@ def run(scenario: Scenario) -> Result:
             counted=witness.counted,
             trace_hash=witness.trace_hash,
             steps=loop.steps,
-            history=tuple(simulation.history),
+            history=tuple(calls_of(simulation.history)),
         )
 
 
@@ -86,7 +92,7 @@ class _Simulation:
         self._scenario = scenario
         self._loop = loop
         self._witness = witness
-        self.history: list[Call] = []
+        self.history: list[Noted] = []
         seed = scenario.seed
         platform = Platform(
             window_ms=scenario.window_ms,
@@ -127,27 +133,23 @@ class _Simulation:
         self._nemesis = Nemesis(
             world, self._network, self._programs, self._administration, scenario
         )
-        self._clients = [
-            Client(
-                f"client-{number}",
+
+        def caller(name: str, patience_s: float | None = None) -> Caller:
+            return Caller(
+                name,
                 scenario,
                 self._servers,
                 self._network,
-                MachineClock(loop, epoch_ns),
                 witness,
                 self.history,
+                patience_s=patience_s,
             )
+
+        self._clients = [
+            Client(caller(f"client-{number}"), MachineClock(loop, epoch_ns))
             for number in range(scenario.clients)
         ]
-        self._judge = Client(
-            "judge",
-            scenario,
-            self._servers,
-            self._network,
-            MachineClock(loop, epoch_ns),
-            witness,
-            self.history,
-        )
+        self._judge = Questions(caller("judge", _PATIENCE_S))
 
     async def main(self) -> None:
         weather = self._replicas.weather
@@ -158,6 +160,7 @@ class _Simulation:
         await asyncio.sleep(self._scenario.namespaces_after_s)
         await self._administration.begin()
         await self._until_ready()
+        self._watch_retention()
         looking = asyncio.create_task(self._look_on())
         clients = [asyncio.create_task(each.run()) for each in self._clients]
         await asyncio.gather(self._nemesis.run(), *clients)
@@ -171,9 +174,21 @@ class _Simulation:
                 await asyncio.sleep(1)
         await self._until_converged()
         await asyncio.sleep(_CACHES_S)
-        await self._ask_everybody()
+        if not self._witness.retention.is_exceeded:
+            await self._ask_everybody()
+            check_run(self._witness, self._layout(), self.history, self._watermarks())
         looking.cancel()
-        check_run(self._witness, self._layout(), self.history, self._watermarks())
+
+    def _watch_retention(self) -> None:
+        scenario = self._scenario
+        skew_s = scenario.max_clock_skew_ms / 1_000
+        off_s = [abs(each.amount) for each in scenario.faults if "step" in each.kind]
+        self._witness.retention.begin(
+            self._layout(),
+            scenario.epoch_s * NS_PER_S,
+            retention_s=scenario.log_retention_s,
+            slack_s=scenario.accept_limit_ms / 1_000 + skew_s + sum(off_s),
+        )
 
     async def _until_ready(self) -> None:
         for _ in range(200):
@@ -200,6 +215,8 @@ class _Simulation:
             last = max((window for _, window, _, _ in self._witness.segments.values()), default=0)
             if all(watermark >= last for watermark in self._watermarks().values()):
                 return
+            if self._witness.retention.is_exceeded:
+                return  # what expired cannot be folded, and nothing is promised any more
             if self._loop.time() > healed_s + _CONVERGED_S_MAX:
                 self._witness.violate(
                     "I2", f"watermarks {self._watermarks()}, with events in window {last}"
@@ -208,9 +225,9 @@ class _Simulation:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _ask_everybody(self) -> None:
-        """Every counter on each server, on the cheap way and on the accurate one; and what became
-        of each token of which nobody was told."""
-        counters = sorted({(each.namespace, each.counter) for each in self.history})
+        """Every counter on each server, on the cheap way and on the accurate one, and its history;
+        and what became of each token of which nobody was told."""
+        counters = sorted({(each.namespace, each.counter) for each, _ in self.history})
         last_ns = self._layout().complete_through_ns(
             max((window for _, window, _, _ in self._witness.segments.values()), default=0)
         )
@@ -219,22 +236,45 @@ class _Simulation:
                 for staleness_s in (None, 0):
                     await self._insist(
                         lambda server=server, counter=counter, staleness_s=staleness_s: (
-                            self._judge.read(counter, staleness_s=staleness_s, server=server)
+                            self._judge.read([counter], staleness_s=staleness_s, server=server)
                         ),
                         f"{counter} on {server.machine.name}",
                     )
-                    read = self.history[-1]
+                    read = self.history[-1].call
                     if (read.complete_through_ns or 0) < last_ns:
                         self._witness.violate("I2", f"{read} is not complete through {last_ns}")
+        for counter in counters:
+            await self._ask_for_the_past(counter)
+        for namespace in {namespace: None for namespace, _ in counters}:
+            names = [name for of, name in counters if of == namespace]
+            await self._judge.list(namespace, names, 0)
+            await self._judge.top(namespace, names, None)
+        await self._settle()
+
+    async def _ask_for_the_past(self, counter: CounterName) -> None:
+        epoch_ns = self._scenario.epoch_s * NS_PER_S
+        began_ns = epoch_ns + int(BEGIN_S * NS_PER_S)
+        ended_ns = epoch_ns + int(self._loop.time() * NS_PER_S)
+        await self._judge.history(counter, began_ns)
+        for part in _PARTS_OF_THE_PAST:
+            await self._judge.count_at(counter, began_ns + int((ended_ns - began_ns) * part))
+
+    async def _settle(self) -> None:
+        """Asks for every token that was not acknowledged, in namespaces that are still there."""
+        latest = self._witness.snapshot(max(self._witness.versions)).namespaces
+        live = {each.id for each in latest.values()}
         settled = {
-            (each.counter, each.token) for each in self.history if each.outcome is Outcome.OK
+            (served.namespace_id, call.counter, call.token)
+            for call, served in self.history
+            if call.outcome is Outcome.OK
         }
-        for write in [each for each in self.history if each.is_write]:
-            if write.outcome is Outcome.UNKNOWN and (write.counter, write.token) not in settled:
-                settled.add((write.counter, write.token))
+        for write, served in [each for each in self.history if each.call.is_write]:
+            key = (served.namespace_id, write.counter, write.token)
+            if write.outcome is Outcome.UNKNOWN and key not in settled and key[0] in live:
+                settled.add(key)
                 server = self._servers[len(settled) % len(self._servers)]
                 await self._insist(
-                    lambda write=write, server=server: self._judge.ask(write, server),
+                    lambda write=write, server=server: self._judge.status(write, server),
                     f"the outcome of {write}",
                 )
 
@@ -275,6 +315,8 @@ def _in_simulation(seed: int, witness: Witness) -> Iterator[None]:
         error = event.get("exc_info")
         if error:
             witness.violate("unexpected", f"{event.get('event')}: {error!r}")
+        if event.get("action") == "audit_difference":
+            witness.audit_differences.append(dict(event))
         witness.counted[f"logged: {event.get('action')}"] += 1
         raise structlog.DropEvent
 

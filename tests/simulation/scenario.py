@@ -6,21 +6,16 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
+from tests.simulation.fault_kinds import WAYS_TO_BE_AWAY, WORKERS_AWAY, Fault, fault_of
+
 # Just before midnight, so that some runs go over the end of a day: fold records do not.
 MIDNIGHT_S = 1_700_006_400
 LOAD_S_MAX = 30.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    kind: str
-    at_s: float  # after the load began
-    for_s: float = 0.0
-    target: str = ""  # the machine
-    replica: int = 0
-    amount: float = 0.0
-    steps: int = 0  # callbacks of the target that still run, after at_s
-    statements: tuple[str, ...] = ()
+# Of those runs in which folds get far behind. All workers are away for long, and then there must be
+# time left to catch up: nothing is promised of folds that are behind by all of it.
+SHORT_RETENTION_S = 40
+_FAR_BEHIND_SHARE = 0.12
+_TINY_LIMITS_SHARE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +24,7 @@ class Scenario:
     window_ms: int
     accept_limit_ms: int
     max_clock_skew_ms: int
+    # Long, or so short that folds get behind by half of it when all workers are away.
     log_retention_s: int
     shards: int
     lanes: int
@@ -50,12 +46,19 @@ class Scenario:
     clear_share: float
     lost_share: float  # of messages to the store, all the time
     slow_share: float
+    tiny_limits: bool  # of the product: see small_limits
     faults: tuple[Fault, ...]
 
     @property
     def load_s(self) -> float:
-        """About how long clients act. They stop after LOAD_S_MAX, whatever is left to do."""
-        return self.steps * self.think_s * 1.5 + 2
+        """About how long clients act."""
+        return min(self.load_s_max, self.steps * self.think_s * 1.5 + 2)
+
+    @property
+    def load_s_max(self) -> float:
+        """Then they stop, whatever is left to do."""
+        away_s = [each.at_s + each.for_s for each in self.faults if each.kind == WORKERS_AWAY]
+        return max(LOAD_S_MAX, *(each + 6 for each in away_s)) if away_s else LOAD_S_MAX
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -81,9 +84,7 @@ def scenario_of(seed: int) -> Scenario:
         window_ms=window_ms,
         accept_limit_ms=accept_limit_ms,
         max_clock_skew_ms=max_clock_skew_ms,
-        # The short one is longer than any run, because nothing is promised of folds that are
-        # behind by more. A quarter of it, from which on writes are refused, is not.
-        log_retention_s=chance.choice((86_400, 86_400, 86_400, 150)),
+        log_retention_s=86_400,
         shards=chance.choice((1, 2, 2, 3)),
         lanes=chance.choice((1, 1, 2)),
         epoch_s=MIDNIGHT_S - chance.choice((5, 12, 3_600, 40_000)) - 1_000,
@@ -93,7 +94,7 @@ def scenario_of(seed: int) -> Scenario:
         rivals=chance.random() < 0.6,
         commits_in_flight=chance.choice((1, 2, 8)),
         overlap_after_ms=chance.choice((0.0, 5.0, 50.0)),
-        events_waiting_max=chance.choice((3, 10_000, 10_000)),
+        events_waiting_max=chance.choice((4, 10_000, 10_000)),
         store_timeout_s=chance.choice((0.3, 1.0, 2.0)),
         clients=chance.randint(2, 5),
         steps=steps,
@@ -104,69 +105,46 @@ def scenario_of(seed: int) -> Scenario:
         clear_share=chance.choice((0.0, 0.05, 0.15)),
         lost_share=chance.choice((0.0, 0.0, 0.01, 0.05)),
         slow_share=chance.choice((0.0, 0.02, 0.1)),
+        tiny_limits=chance.random() < _TINY_LIMITS_SHARE,
         faults=(),
     )
-    number = chance.choice((0, 2, 4, 7, 11))
-    faults = sorted((_fault(chance, scenario) for _ in range(number)), key=lambda each: each.at_s)
-    return replace(scenario, faults=tuple(faults))
+    number = chance.choice((0, 3, 5, 8, 12))
+    if chance.random() < _FAR_BEHIND_SHARE:
+        scenario, number = far_behind(scenario), chance.choice((0, 2, 4))
+    drawn = [
+        fault_of(
+            chance,
+            servers=[f"server-{number}" for number in range(scenario.servers)],
+            workers=[f"worker-{number}" for number in range(scenario.workers)],
+            load_s=scenario.load_s,
+            skew_s=scenario.max_clock_skew_ms / 1_000,
+        )
+        for _ in range(number)
+    ]
+    faults = [*scenario.faults, *drawn]
+    return replace(scenario, faults=tuple(sorted(faults, key=lambda each: each.at_s)))
 
 
-def _fault(chance: Random, scenario: Scenario) -> Fault:
-    """One of those that this scenario can have."""
-    servers = [f"server-{number}" for number in range(scenario.servers)]
-    workers = [f"worker-{number}" for number in range(scenario.workers)]
-    kind = chance.choices(list(_WEIGHTS), weights=list(_WEIGHTS.values()))[0]
-    skew_s = scenario.max_clock_skew_ms / 1_000
-    amounts = {
-        "step": chance.choice((-1, 1)) * chance.choice((0.5, 0.95, 1.5, 8)) * skew_s,
-        "drift": chance.choice((-1, 1)) * chance.choice((0.001, 0.01, 0.05)),
-        "store step": chance.choice((-1, 1)) * chance.choice((0.5, 2, 8)) * skew_s,
-        "storm": chance.choice((0.05, 0.2, 0.5)),
-        "lossy calls": chance.choice((0.05, 0.2, 0.5)),
-        "lossy cache": chance.choice((0.3, 1.0)),
-        "slow statements": chance.choice((0.05, 0.3, 1.0, 2.0)),
-    }
-    return Fault(
-        kind=kind,
-        at_s=round(chance.uniform(0, scenario.load_s), 3),
-        for_s=round(chance.choice((0.05, 0.5, 2, 5, 12)) * chance.uniform(0.5, 1.5), 3),
-        target=chance.choice(servers + workers * 2),
-        replica=chance.randrange(3),
-        amount=amounts.get(kind, 0.0),
-        steps=chance.choice((0, 0, chance.randrange(100))),
-        statements=tuple(chance.sample(_STATEMENTS, k=chance.randint(1, 3))),
+def far_behind(scenario: Scenario) -> Scenario:
+    """The same with all workers away for so long that folds get far behind (I8)."""
+    chance = Random(f"far behind {scenario.seed}")
+    away = Fault(
+        kind=WORKERS_AWAY,
+        at_s=round(chance.uniform(0, 4), 3),
+        for_s=round(chance.uniform(0.2, 0.55) * SHORT_RETENTION_S, 3),
+        target="worker-0",
+        amount=chance.randrange(len(WAYS_TO_BE_AWAY)),
     )
-
-
-_WEIGHTS = {
-    "crash": 5,
-    "stop": 1,
-    "pause": 4,
-    "cut": 3,
-    "cut off": 2,
-    "replica down": 2,
-    "storm": 3,
-    "lossy calls": 2,
-    "step": 2,
-    "drift": 1,
-    "store step": 1,
-    "flush cache": 1,
-    "lossy cache": 1,
-    "older cache": 1,
-    "namespaces": 3,
-    "slow statements": 12,
-}
-# Those whose order the closing protocol rests on.
-_STATEMENTS = (
-    "append_segment",
-    "closed",
-    "close",
-    "watermarks",
-    "folds",
-    "segment_refs",
-    "segment_bodies",
-    "propose_fold",
-    "read_rollups",
-    "write_rollup",
-    "advance",
-)
+    return replace(
+        scenario,
+        log_retention_s=SHORT_RETENTION_S,
+        window_ms=min(500, scenario.window_ms),
+        accept_limit_ms=min(1_000, scenario.accept_limit_ms),
+        max_clock_skew_ms=min(250, scenario.max_clock_skew_ms),
+        client_skew_s=min(1.0, scenario.client_skew_s),
+        lost_share=min(0.01, scenario.lost_share),
+        slow_share=min(0.02, scenario.slow_share),
+        steps=40,
+        think_s=0.6,
+        faults=(away,),
+    )

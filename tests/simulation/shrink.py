@@ -64,4 +64,5 @@ _CALM = {
     "log_retention_s": 86_400,
     "lanes": 1,
     "namespaces_after_s": 0.0,
+    "tiny_limits": False,
 }

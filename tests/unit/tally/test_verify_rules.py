@@ -487,6 +487,8 @@ def test_a_platform_with_a_mistake_is_found_within_20_histories(
         ("GET call=add", "has no token, which add needs"),
         ("GET call=add token=t", "has no delta, which add needs"),
         ("GET call=clear token=t delta=1", "has a delta, which clear does not take"),
+        ("GET call=growth", "has no from_ns, which growth needs"),
+        ("GET call=growth from_ns=1 count=null", "is a growth that was answered, and has no count"),
     ],
 )
 def test_a_line_that_is_no_call_is_named(line: str | bytes, problem: str) -> None:
