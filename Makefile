@@ -10,7 +10,7 @@ GRPCURL_VERSION := v1.9.3
 GHZ_VERSION := v0.120.0
 NATS_VERSION := v2.15.2
 
-.PHONY: help setup run test check lint proto schema sim bench bench-quick bench-tools fmt clean
+.PHONY: help setup run test check lint proto schema sim faults soak bench bench-quick bench-tools fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,13 @@ SEED ?= 0
 RUNS ?= 1
 sim: setup ## the whole fleet in virtual time: SEED=n replays one run, RUNS=n makes many
 	$(RUN) python -m tests.simulation --seed $(SEED) --runs $(RUNS) $(SIM)
+
+faults: setup backends .tools/bin/grpcurl ## all faults on real processes, also those that take minutes
+	$(RUN) pytest tests/faults -m ""
+
+MINUTES ?= 10
+soak: setup ## load and random faults for MINUTES=n; SEED=n chooses the same faults again
+	$(RUN) python -m tests.faults.soak --minutes $(MINUTES) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(SOAK)
 
 schema: setup ## generate configs/namespace.schema.json from the model of namespace files
 	$(RUN) python -m control_plane.files.schema > configs/namespace.schema.json.new

@@ -12,6 +12,7 @@ from counter.storage.cassandra import ClusterSettings
 from counter.storage.cassandra.schema import apply
 from tests import backends
 from tests.cassandra_store import DATA_CENTER
+from tests.faults.injected import Faults
 from tests.processes import ProgramProcess, free_port, write_namespaces
 
 WINDOW_MS, ACCEPT_LIMIT_MS, CLOCK_SKEW_MS = 500, 1_500, 500
@@ -100,13 +101,12 @@ class Fleet:
     async def apply_schema(self) -> None:
         await apply(self.cluster, {DATA_CENTER: self._copies}, lambda _: None)
 
-    def add(self, program: str, *flags: str) -> ProgramProcess:
+    def add(self, program: str, *flags: str, faults: Faults | None = None) -> ProgramProcess:
         """One more process, not started yet."""
         log = self._home / f"{program}-{len(self._processes)}.log"
         address = self._unused.pop(0) if program == "control-plane" else None
-        process = ProgramProcess(
-            log, program, "--config", str(self.config), *flags, address=address
-        )
+        config = ("--config", str(self.config))
+        process = ProgramProcess(log, program, *config, *flags, address=address, faults=faults)
         self._processes.append(process)
         return process
 
