@@ -31,6 +31,15 @@ def cassandra_node() -> CassandraNode:
 
 
 @cache
+def cassandra_ring() -> list[CassandraNode]:
+    """Three nodes of this run, ready. Whoever kills one starts it again."""
+    nodes = start_ring(_run_directory() / "ring")
+    for node in nodes:
+        _at_exit(node.kill)
+    return nodes
+
+
+@cache
 def memcached_server() -> Memcached:
     """The memcached of this run; `.address` is for clients."""
     server = start_memcached()

@@ -67,21 +67,17 @@ class Fleet:
         self._control_planes = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.namespaces = home / "namespaces"
         write_namespaces(self.namespaces)
-        self.config = home / "fleet.yaml"
-        self.config.write_text(
-            _CONFIG.format(
-                window_ms=WINDOW_MS,
-                accept_limit_ms=ACCEPT_LIMIT_MS,
-                clock_skew_ms=CLOCK_SKEW_MS,
-                contact_points=", ".join(contact_points),
-                port=port,
-                data_center=DATA_CENTER,
-                keyspace=self.cluster.keyspace,
-                memcached=memcached,
-                log_retention=log_retention,
-                control_planes=", ".join(self._control_planes),
-            )
-        )
+        self._settings = {
+            "window_ms": WINDOW_MS,
+            "accept_limit_ms": ACCEPT_LIMIT_MS,
+            "clock_skew_ms": CLOCK_SKEW_MS,
+            "port": port,
+            "data_center": DATA_CENTER,
+            "keyspace": self.cluster.keyspace,
+            "log_retention": log_retention,
+            "control_planes": ", ".join(self._control_planes),
+        }
+        self.config = self._write_config("fleet", contact_points, memcached)
         self._unused = list(self._control_planes)
         self._processes: list[ProgramProcess] = []
 
@@ -109,6 +105,14 @@ class Fleet:
         process = ProgramProcess(log, program, *config, *flags, address=address, faults=faults)
         self._processes.append(process)
         return process
+
+    def _write_config(self, name: str, contact_points: Sequence[str], memcached: str) -> Path:
+        config = self._home / f"{name}.yaml"
+        points = ", ".join(contact_points)
+        config.write_text(
+            _CONFIG.format(contact_points=points, memcached=memcached, **self._settings)
+        )
+        return config
 
     async def start(self, *processes: ProgramProcess) -> None:
         """Starts all at once and waits until they serve."""

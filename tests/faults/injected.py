@@ -37,6 +37,7 @@ class Faults:
         directory.mkdir(parents=True, exist_ok=True)
         self._page = Page(directory / "page")
         self._hits = directory / "hits"
+        self._network = directory / "network"
         # What runs a program of Tally under these faults, instead of `python -m tally`.
         self.python_arguments = ("-m", "tests.faults.launch", str(directory))
 
@@ -49,6 +50,9 @@ class Faults:
     def stop_at(self, step: Step, *, nth: int = 1) -> None:
         """The same, but it stands still (SIGSTOP), until somebody resumes it."""
         self._page.arm(1 + _STEPS.index(step), Deed.STOP, nth)
+
+    def disarm(self) -> None:
+        self._page.arm(0, 0, 0)
 
     def hits(self) -> list[Hit]:
         """All that took place so far, over all restarts."""
@@ -72,7 +76,15 @@ class Faults:
         """How far the clock is ahead now."""
         return self._page.ahead_ns(time.monotonic_ns) / NS_PER_S
 
+    def reach_cassandra_at(self, network: str) -> None:
+        """A process that starts from now on looks for the node 127.0.0.N at `network`.N, whatever
+        address the nodes announce. Its config file names the first ones."""
+        self._network.write_text(network)
+
     # The process's side.
+
+    def cassandra_network(self) -> str | None:
+        return self._network.read_text() if self._network.exists() else None
 
     def ahead_ns(self) -> int:
         return self._page.ahead_ns(time.monotonic_ns)

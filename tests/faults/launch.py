@@ -3,7 +3,7 @@
     python -m tests.faults.launch DIRECTORY serve --listen ...
 
 The product has no hooks: what is wrapped here, before its own `main` runs, are the wall clock of
-the process and the methods at which steps are reached.
+the process, the methods at which steps are reached, and where its driver looks for Cassandra.
 """
 
 import datetime
@@ -21,6 +21,7 @@ from tests.faults.steps import Place, Step, places
 def main(directory: str, *arguments: str) -> int:
     faults = Faults(Path(directory))
     skew_clock(faults)
+    reroute(faults.cassandra_network())
     for place in places(arguments[0]):
         setattr(place.owner, place.method, wrapped(place, faults))
     from tally.main import main as tally
@@ -53,6 +54,20 @@ def skew_clock(faults: Faults) -> None:
         rollup_worker.schedule,
     ):
         module.datetime = SkewedDatetime
+
+
+def reroute(network: str | None) -> None:
+    """Nodes announce addresses that are the same for everybody: this process takes its own."""
+    if network is None:
+        return
+    from cassandra.cluster import Cluster
+    from cassandra.policies import AddressTranslator
+
+    class OwnNetwork(AddressTranslator):
+        def translate(self, address: str) -> str:
+            return f"{network}.{address.rpartition('.')[2]}"
+
+    Cluster.address_translator = OwnNetwork()
 
 
 def wrapped(place: Place, faults: Faults) -> Any:
