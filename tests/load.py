@@ -14,7 +14,9 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -23,11 +25,10 @@ from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter.v1 import rollup_service_pb2 as rollups_pb
 from counter.v1 import rollup_service_pb2_grpc as rollups_grpc
 from tally.verify.history import Call, CallKind, Outcome
-from tests.calls import refusal_of
+from tests.calls import reason_of
 from tests.history import EventId, History
 
 CLIENTS = 16
-COUNTERS = 200
 # Each audit reads a shard's whole log.
 COUNTERS_AUDITED = 25
 CONVERGED_WITHIN_S = 60.0
@@ -36,6 +37,17 @@ NS = 1_000_000_000
 # A namespace that is deleted for a while, or takes smaller deltas only, refuses a call and says
 # nothing of its token: another attempt may have been taken. An expired token is refused for ever.
 _REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Habits:
+    """What the clients of a load do."""
+
+    late_s: tuple[float, float]  # how old the tokens are that are sent late
+    counters: int = 200
+    name: str = "counter"  # of counters and clients: loads with different ones do not meet
+    clears: float = 0.01  # of all events
+    pause_s: float = 0.0  # of a client, between its calls
 
 
 def token_message(event: EventId) -> pb.IdempotencyToken:
@@ -57,19 +69,19 @@ def open_channel(address: str) -> grpc.aio.Channel:
 
 class Client:
     def __init__(
-        self, number: int, addresses: Sequence[str], history: History, late_s: tuple[float, float]
+        self, number: int, addresses: Sequence[str], history: History, habits: Habits
     ) -> None:
         self.random = random.Random(number)
-        self.number = number
+        self.name = f"{habits.name}-{number}"
         self.history = history
         self.tokens = itertools.count()
-        self.late_s = late_s
+        self.habits = habits
         self.channels = [open_channel(address) for address in addresses]
         self.stubs = [pb_grpc.CounterServiceStub(channel) for channel in self.channels]
         self.sent: list[EventId] = []
         self.seen_ns: dict[tuple[str, str], int] = {}  # by counter: the last complete_through
         # Only this client writes to its own counter, so it knows what an accurate read must say.
-        self.own = ("quotas", f"own-{number}")
+        self.own = ("quotas", f"own-{self.name}")
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -88,16 +100,19 @@ class Client:
                 else:
                     for _ in range(copies):
                         await self.send(event)
+            if self.habits.pause_s:
+                await asyncio.sleep(self.habits.pause_s)
 
     def new_event(self, kind: float) -> EventId:
         time_ns = time.time_ns()
         if kind < 0.15:  # later than the platform accepts, or about to be
-            time_ns -= int(self.random.uniform(*self.late_s) * NS)
-        number = self.random.randrange(COUNTERS)
+            time_ns -= int(self.random.uniform(*self.habits.late_s) * NS)
+        number = self.random.randrange(self.habits.counters)
         namespace = "plays" if number % 2 else "quotas"
-        token = f"client{self.number}-{next(self.tokens)}"
-        event = EventId(namespace, f"counter-{number}", time_ns, token)
-        delta = None if self.random.random() < 0.01 else self.random.choice([-3, -1, 1, 2, 5, 1000])
+        token = f"{self.name}-{next(self.tokens)}"
+        event = EventId(namespace, f"{self.habits.name}-{number}", time_ns, token)
+        is_clear = self.random.random() < self.habits.clears
+        delta = None if is_clear else self.random.choice([-3, -1, 1, 2, 5, 1000])
         self.history.plan(event, delta)
         self.sent.append(event)
         return event
@@ -120,14 +135,15 @@ class Client:
                 answer = await stub.AddCount(request, timeout=5)
             self.history.duplicates_seen += answer.duplicate
         except grpc.aio.AioRpcError as error:
-            outcome = Outcome.UNKNOWN
+            outcome, reason = Outcome.UNKNOWN, reason_of(error)
+            self.history.refusals[reason] += 1
             if error.code() in _REFUSALS:
-                outcome, reason = Outcome.FAIL, refusal_of(error).reason
+                outcome = Outcome.FAIL
             elif error.code() is grpc.StatusCode.UNAVAILABLE:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(max(0.05, self.habits.pause_s))
         self.history.record(
             Call(
-                client=str(self.number),
+                client=self.name,
                 call=CallKind.CLEAR if delta is None else CallKind.ADD,
                 namespace=event.namespace,
                 counter=event.counter,
@@ -144,7 +160,7 @@ class Client:
     async def read_own_counter(self) -> None:
         """Only this client writes to it, so an accurate read leaves little to be explained."""
         namespace, counter = self.own
-        event = EventId(namespace, counter, time.time_ns(), f"own{self.number}-{next(self.tokens)}")
+        event = EventId(namespace, counter, time.time_ns(), f"own-{self.name}-{next(self.tokens)}")
         self.history.plan(event, 1)
         await self.send(event)
         await self.read(namespace, counter)
@@ -163,7 +179,7 @@ class Client:
             value = (await self.random.choice(self.stubs).GetCount(request, timeout=5)).value
         except grpc.aio.AioRpcError:
             return
-        call = read_call(f"{self.number}", namespace, counter, invoked_ns, value, at_least_ns)
+        call = read_call(self.name, namespace, counter, invoked_ns, value, at_least_ns)
         self.history.record(call)
         if call.complete_through_ns is not None:
             self.seen_ns[namespace, counter] = call.complete_through_ns
@@ -299,11 +315,11 @@ async def assert_audits(address: str, history: History) -> None:
 class Load:
     """Clients at work, until `stop`."""
 
-    def __init__(self, addresses: Sequence[str], *, late_s: tuple[float, float]) -> None:
+    def __init__(self, addresses: Sequence[str], habits: Habits) -> None:
         self.history = History()
         self._addresses = addresses
         self._clients = [
-            Client(number, addresses, self.history, late_s) for number in range(CLIENTS)
+            Client(number, addresses, self.history, habits) for number in range(CLIENTS)
         ]
         self._stop = asyncio.Event()
         self._running = [asyncio.create_task(client.run(self._stop)) for client in self._clients]
@@ -320,6 +336,15 @@ class Load:
         """Waits until events of two minutes at least are acknowledged: steps of the history."""
         while len(self._minutes()) < 2:
             await self.acknowledged(50)
+
+    async def finish(self, *, converges_s: float, worker: str) -> None:
+        """Goes on until there is enough to be checked, leaves the platform alone for as long as it
+        may take to converge (I2), and checks."""
+        while not self._is_enough():
+            await self.acknowledged(20)
+        await self.stop()
+        await asyncio.sleep(converges_s)
+        await self.check(worker=worker)
 
     async def stop(self) -> None:
         self._stop.set()
@@ -361,16 +386,21 @@ class Load:
 
     def _assert_it_was_a_test(self) -> None:
         """Tokens were sent twice and late, duplicates were told, and counters cleared."""
-        history = self.history
-        assert len(history.deltas) > 1_000
-        assert history.writes > len(history.deltas) * 1.3
-        report = history.report()
+        assert self._is_enough()
+        report = self.history.report()
         assert all(report.checked.values()), report.checked
         assert report.tokens_unsettled == 0
         assert report.counters_read_whole == report.counters
-        assert list(history.outcomes.values()).count(Outcome.FAIL) > 10
-        assert history.duplicates_seen > 10
-        assert any(delta is None for delta in history.deltas.values())
+
+    def _is_enough(self) -> bool:
+        history = self.history
+        return (
+            len(history.deltas) > 1_000
+            and history.writes > len(history.deltas) * 1.3
+            and list(history.outcomes.values()).count(Outcome.FAIL) > 10
+            and history.duplicates_seen > 10
+            and any(delta is None for delta in history.deltas.values())
+        )
 
     def _minutes(self) -> set[int]:
         return {event.time_ns // (60 * NS) for event in self.history.deltas}
@@ -380,9 +410,9 @@ class Load:
 
 
 @asynccontextmanager
-async def under_load(*addresses: str, late_s: tuple[float, float]) -> AsyncIterator[Load]:
-    """`late_s`: how old the tokens are that clients send late."""
-    load = Load(addresses, late_s=late_s)
+async def under_load(*addresses: str, **habits: Any) -> AsyncIterator[Load]:
+    """By clients with these habits."""
+    load = Load(addresses, Habits(**habits))
     try:
         yield load
     finally:
