@@ -7,7 +7,8 @@ every node, and memcached, through a proxy that no other program uses.
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,16 @@ from tally.dev.memcached import Memcached
 from tally.dev.ring import wait_ring_ready
 from tests import backends
 from tests.faults.injected import Faults
+from tests.faults.marks import watched_marks
 from tests.faults.proxy import Proxy, Way, where
-from tests.fleet import Fleet
+from tests.fleet import CONVERGENCE_S, LATE_S, Fleet
+from tests.load import Load, under_load
 from tests.processes import ProgramProcess, free_port
 from tests.scrape import Scrape
+
+# Enough to do for a fleet that shares two cores with its stores and its callers.
+COUNTERS = 60
+PAUSE_S = 0.1
 
 # The nodes are on 127.0.0.N; each program of a run has a network of its own.
 _networks = (f"127.1.{number}" for number in itertools.count(1))
@@ -156,6 +163,23 @@ class RingFleet(Fleet):
     def addresses(self) -> list[str]:
         """Of the servers."""
         return [each.address for each in self.servers]
+
+    @asynccontextmanager
+    async def under_load(
+        self, name: str, *, servers: Sequence[str] | None = None, **habits: Any
+    ) -> AsyncIterator[Load]:
+        """Clients with counters of their own call all servers, at `servers` if those are not where
+        the servers themselves listen. When the block is over everything is mended, and all that
+        clients saw is checked; marks never go back meanwhile (I4)."""
+        chosen = {"late_s": LATE_S, "counters": COUNTERS, "pause_s": PAUSE_S} | habits
+        async with (
+            watched_marks(*(each.address for each in self.workers)),
+            under_load(*(servers or self.addresses), name=name, **chosen) as load,
+        ):
+            await load.acknowledged(100)
+            yield load
+            await self.mend()
+            await load.finish(converges_s=CONVERGENCE_S, worker=self.workers[0].address)
 
     def remove(self, member: Member) -> None:
         """Ends one that was only needed for a while."""
