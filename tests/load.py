@@ -48,6 +48,7 @@ class Habits:
     counters: int = 200
     name: str = "counter"  # of counters and clients: loads with different ones do not meet
     clears: float = 0.01  # of all events
+    reads: float = 0.0  # of all calls, beyond the few that there always are
     pause_s: float = 0.0  # of a client, between its calls
 
 
@@ -87,7 +88,9 @@ class Client:
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             kind = self.random.random()
-            if kind < 0.03:
+            if self.sent and self.random.random() < self.habits.reads:
+                await self.read_any_counter()
+            elif kind < 0.03:
                 await self.read_own_counter()
             elif kind < 0.05 and self.sent:
                 await self.read_any_counter()
