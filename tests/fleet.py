@@ -10,6 +10,7 @@ from pathlib import Path
 
 from counter.storage.cassandra import ClusterSettings
 from counter.storage.cassandra.schema import apply
+from counter.storage.cassandra.settings import TlsSettings
 from tests import backends
 from tests.cassandra_store import DATA_CENTER
 from tests.faults.injected import Faults
@@ -33,7 +34,7 @@ cassandra:
   data_center: {data_center}
   keyspace: {keyspace}
   request_timeout: 2s
-memcached:
+{tls}memcached:
   servers: [{memcached}]
 control_plane:
   addresses: [{control_planes}]
@@ -53,7 +54,9 @@ class Fleet:
         copies: int,
         memcached: str,
         log_retention: str = "1h",
+        ca_file: Path | None = None,
     ) -> None:
+        """`ca_file`: whom to believe that a node is one, if connections are to be encrypted."""
         self._home = home
         self.cluster = ClusterSettings(
             contact_points=tuple(contact_points),
@@ -61,6 +64,7 @@ class Fleet:
             data_center=DATA_CENTER,
             keyspace=f"fleet_{secrets.token_hex(6)}",
             request_timeout_ms=10_000,
+            tls=None if ca_file is None else TlsSettings(ca_file=ca_file),
         )
         self._copies = copies
         # Where servers and workers listen for new versions.
@@ -76,6 +80,7 @@ class Fleet:
             "keyspace": self.cluster.keyspace,
             "log_retention": log_retention,
             "control_planes": ", ".join(self._control_planes),
+            "tls": "" if ca_file is None else f"  tls: {{ca_file: {ca_file}}}\n",
         }
         self.config = self._write_config("fleet", contact_points, memcached)
         self._unused = list(self._control_planes)

@@ -33,6 +33,7 @@ CLIENTS = 16
 COUNTERS_AUDITED = 25
 CHECKED_AT_ONCE = 20
 CONVERGED_WITHIN_S = 60.0
+CANCELLED_WITHIN_S = 0.03
 NS = 1_000_000_000
 
 # A namespace that is deleted for a while, or takes smaller deltas only, refuses a call and says
@@ -49,6 +50,7 @@ class Habits:
     name: str = "counter"  # of counters and clients: loads with different ones do not meet
     clears: float = 0.01  # of all events
     reads: float = 0.0  # of all calls, beyond the few that there always are
+    cancelled: float = 0.0  # of all writes: their caller goes away at once, or nearly
     pause_s: float = 0.0  # of a client, between its calls
 
 
@@ -130,14 +132,20 @@ class Client:
         }
         stub = self.random.choice(self.stubs)
         outcome, reason = Outcome.OK, ""
+        is_cancelled = self.random.random() < self.habits.cancelled
+        patience_s = self.random.uniform(0.0, CANCELLED_WITHIN_S) if is_cancelled else None
         invoked_ns = time.monotonic_ns()
         try:
-            if delta is None:
-                answer = await stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
-            else:
-                request = pb.AddCountRequest(delta=delta, **common)
-                answer = await stub.AddCount(request, timeout=5)
+            async with asyncio.timeout(patience_s):
+                if delta is None:
+                    answer = await stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
+                else:
+                    request = pb.AddCountRequest(delta=delta, **common)
+                    answer = await stub.AddCount(request, timeout=5)
             self.history.duplicates_seen += answer.duplicate
+        except TimeoutError:
+            outcome = Outcome.UNKNOWN
+            self.history.cancelled += 1
         except grpc.aio.AioRpcError as error:
             outcome, reason = Outcome.UNKNOWN, reason_of(error)
             self.history.refusals[reason] += 1

@@ -62,6 +62,7 @@ class ProgramProcess:
         self.log = log
         started_by: Sequence[str] = ("-m", "tally")
         self._environment = dict(os.environ)
+        self._directory: Path | None = None  # in which it runs; None: where the tests do
         if faults is not None:
             started_by = faults.python_arguments
             self._environment["PYTHONPATH"] = str(ROOT)
@@ -72,7 +73,11 @@ class ProgramProcess:
     def start(self, *, wait: bool = True) -> Self:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, env=self._environment
+                self._command,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                cwd=self._directory,
             )
         if wait:
             self.wait_ready()

@@ -1,5 +1,5 @@
-"""Workers that stand still: servers slow their callers down, then refuse, before anything is lost;
-everything goes on when the workers do."""
+"""F17: workers that stand still. Servers slow their callers down, then refuse, before anything is
+lost; everything goes on when the workers do."""
 
 import asyncio
 import time
