@@ -358,16 +358,28 @@ class Load:
             assert time.monotonic() < ends, f"only {self._acknowledged() - before} in {within_s} s"
             await asyncio.sleep(0.05)
 
+    async def refused(self, reason: str, more: int = 1, *, within_s: float = 60.0) -> None:
+        """Waits until so many more writes are refused for this reason."""
+        refusals = self.history.refusals
+        before, ends = refusals[reason], time.monotonic() + within_s
+        while refusals[reason] < before + more:
+            assert time.monotonic() < ends, f"refused since then: {refusals}"
+            await asyncio.sleep(0.05)
+
     async def into_another_minute(self) -> None:
         """Waits until events of two minutes at least are acknowledged: steps of the history."""
         while len(self._minutes()) < 2:
             await self.acknowledged(50)
 
+    async def enough(self) -> None:
+        """Goes on until there is enough to be checked."""
+        while not self._is_enough():
+            await self.acknowledged(20)
+
     async def finish(self, *, converges_s: float, worker: str) -> None:
         """Goes on until there is enough to be checked, leaves the platform alone for as long as it
         may take to converge (I2), and checks."""
-        while not self._is_enough():
-            await self.acknowledged(20)
+        await self.enough()
         await self.stop()
         await asyncio.sleep(converges_s)
         await self.check(worker=worker)

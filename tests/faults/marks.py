@@ -11,6 +11,7 @@ from counter.v1 import rollup_service_pb2_grpc as pb_grpc
 from tests.load import open_channel
 
 _LOOK_EVERY_S = 0.05
+_REACHED_WITHIN_S = 60.0
 
 
 class Marks:
@@ -29,6 +30,12 @@ class Marks:
             assert mark_ns >= before_ns, f"{name} went back from {before_ns} to {mark_ns} (I4)"
             self.last_ns[name] = mark_ns
         self.looks += 1
+
+    async def reach(self, name: str, mark_ns: int) -> None:
+        """Waits until the mark is seen there."""
+        async with asyncio.timeout(_REACHED_WITHIN_S):
+            while self.last_ns.get(name, 0) < mark_ns:  # noqa: ASYNC110 (it is polled anyway)
+                await asyncio.sleep(_LOOK_EVERY_S)
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ def tear(tally: TallyProcess, tail: Callable[[bytes, random.Random], bytes]) -> 
     return part.transactions
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_torn_end_takes_nothing_that_was_acknowledged(tally: TallyProcess) -> None:
     async with under_load(tally.address, late_s=(1.0, 4.0), pause_s=0.2) as load:
         for tail in TEARS.values():
