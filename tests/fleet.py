@@ -54,6 +54,7 @@ class Fleet:
         copies: int,
         memcached: str,
         log_retention: str = "1h",
+        window_ms: int = WINDOW_MS,
         ca_file: Path | None = None,
     ) -> None:
         """`ca_file`: whom to believe that a node is one, if connections are to be encrypted."""
@@ -72,7 +73,7 @@ class Fleet:
         self.namespaces = home / "namespaces"
         write_namespaces(self.namespaces)
         self._settings = {
-            "window_ms": WINDOW_MS,
+            "window_ms": window_ms,
             "accept_limit_ms": ACCEPT_LIMIT_MS,
             "clock_skew_ms": CLOCK_SKEW_MS,
             "port": port,

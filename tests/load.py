@@ -50,6 +50,7 @@ class Habits:
     name: str = "counter"  # of counters and clients: loads with different ones do not meet
     clears: float = 0.01  # of all events
     reads: float = 0.0  # of all calls, beyond the few that there always are
+    events_least: int = 1_000  # before there is enough to be checked
     cancelled: float = 0.0  # of all writes: their caller goes away at once, or nearly
     pause_s: float = 0.0  # of a client, between its calls
 
@@ -344,6 +345,7 @@ class Load:
     def __init__(self, addresses: Sequence[str], habits: Habits) -> None:
         self.history = History()
         self._addresses = addresses
+        self._events_least = habits.events_least
         self._clients = [
             Client(number, addresses, self.history, habits) for number in range(CLIENTS)
         ]
@@ -433,7 +435,7 @@ class Load:
     def _is_enough(self) -> bool:
         history = self.history
         return (
-            len(history.deltas) > 1_000
+            len(history.deltas) > self._events_least
             and history.writes > len(history.deltas) * 1.3
             and list(history.outcomes.values()).count(Outcome.FAIL) > 10
             and history.duplicates_seen > 10

@@ -19,14 +19,18 @@ from tests import backends
 from tests.faults.injected import Faults
 from tests.faults.marks import watched_marks
 from tests.faults.proxy import Proxy, Way, where
-from tests.fleet import CONVERGENCE_S, LATE_S, Fleet
+from tests.fleet import ACCEPT_LIMIT_MS, CLOCK_SKEW_MS, LATE_S, Fleet
 from tests.load import Load, under_load
 from tests.processes import ProgramProcess, free_port
 from tests.scrape import Scrape
 
-# Enough to do for a fleet that shares two cores with its stores and its callers.
+# Enough to do for a fleet that shares two cores with its stores and its callers: long windows mean
+# few folds.
+WINDOW_MS = 1_000
+CONVERGENCE_S = (WINDOW_MS + ACCEPT_LIMIT_MS + CLOCK_SKEW_MS) / 1_000
 COUNTERS = 60
 PAUSE_S = 0.1
+EVENTS_LEAST = 500
 
 # The nodes are on 127.0.0.N; each program of a run has a network of its own.
 _networks = (f"127.1.{number}" for number in itertools.count(1))
@@ -126,6 +130,7 @@ class RingFleet(Fleet):
             copies=len(ring),
             memcached=self.memcached.address,
             log_retention=log_retention,
+            window_ms=WINDOW_MS,
         )
 
     def add(self, program: str, *flags: str) -> Member:
@@ -171,10 +176,15 @@ class RingFleet(Fleet):
         """Clients with counters of their own call all servers, at `servers` if those are not where
         the servers themselves listen. When the block is over everything is mended, and all that
         clients saw is checked; marks never go back meanwhile (I4)."""
-        chosen = {"late_s": LATE_S, "counters": COUNTERS, "pause_s": PAUSE_S} | habits
+        usual = {
+            "late_s": LATE_S,
+            "counters": COUNTERS,
+            "pause_s": PAUSE_S,
+            "events_least": EVENTS_LEAST,
+        }
         async with (
             watched_marks(*(each.address for each in self.workers)),
-            under_load(*(servers or self.addresses), name=name, **chosen) as load,
+            under_load(*(servers or self.addresses), name=name, **(usual | habits)) as load,
         ):
             await load.acknowledged(100)
             yield load

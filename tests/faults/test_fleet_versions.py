@@ -14,8 +14,8 @@ import pytest
 from tests.calls import fresh_counter
 from tests.faults import checkouts
 from tests.faults.checkouts import VersionedProcess
-from tests.faults.ring_fleet import PAUSE_S, RingFleet
-from tests.fleet import CONVERGENCE_S, LATE_S
+from tests.faults.ring_fleet import CONVERGENCE_S, PAUSE_S, RingFleet
+from tests.fleet import LATE_S
 from tests.load import under_load
 from tests.processes import ROOT
 
