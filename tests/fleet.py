@@ -36,6 +36,7 @@ cassandra:
   request_timeout: 2s
 {tls}memcached:
   servers: [{memcached}]
+  timeout: 100ms
 control_plane:
   addresses: [{control_planes}]
   namespaces: namespaces

@@ -4,10 +4,12 @@ those of a while ago."""
 
 import random
 import re
+import socket
 from collections import Counter
+from urllib.parse import unquote_to_bytes
 
 from tally.dev.memcached import Memcached
-from tests.memcached_client import ask
+from tests.memcached_client import ANSWERED_WITHIN_S, ask
 
 # Longer than memcached would keep it by itself.
 KEPT_S = 60
@@ -45,18 +47,17 @@ class Spoiler:
                 self.done[way] += 1
 
     def crowd_out(self) -> None:
-        """Writes other things until memcached forgets what it had."""
-        before, filler = self.evictions(), self._chance.randbytes(100)
-        for number in range(200_000):
-            if number % 1_000 == 0:
-                if self.evictions() > before + 1_000:
-                    self.done["crowded out"] += 1
-                    return
-                commands = b"".join(
-                    b"set filler-%d-%d 0 0 100 noreply\r\n%b\r\n" % (number, each, filler)
-                    for each in range(1_000)
-                )
-                ask(self._memcached, commands)
+        """Writes other things, of all sizes, until memcached forgets what it had."""
+        before = self.evictions()
+        for number in range(200):
+            ask(self._memcached, b"".join(self._filler(number, each) for each in range(1_000)))
+            if self.evictions() > before + 5_000:
+                self.done["crowded out"] += 1
+                return
+
+    def _filler(self, number: int, each: int) -> bytes:
+        size = 20 + each % 300
+        return b"set filler-%d-%d 0 0 %d noreply\r\n%b\r\n" % (number, each, size, b"." * size)
 
     def evictions(self) -> int:
         found = re.search(rb"STAT evictions (\d+)", ask(self._memcached, b"stats\r\n"))
@@ -64,8 +65,14 @@ class Spoiler:
         return int(found[1])
 
     def _keys(self) -> list[bytes]:
-        dumped = ask(self._memcached, b"lru_crawler metadump all\r\n")
-        return [key for key in _KEY.findall(dumped) if b":c:" in key]
+        """Of cached counts. Who asks for all keys can ask for nothing else on that connection."""
+        where, dumped = (self._memcached.host, self._memcached.port), b""
+        with socket.create_connection(where, timeout=ANSWERED_WITHIN_S) as connection:
+            connection.sendall(b"lru_crawler metadump all\r\n")
+            while not dumped.endswith(b"END\r\n"):
+                dumped += connection.recv(65_536)
+        keys = map(unquote_to_bytes, _KEY.findall(dumped))
+        return [key for key in keys if b":c:" in key]
 
     def _get(self, key: bytes) -> bytes | None:
         answer = ask(self._memcached, b"get %b\r\n" % key)

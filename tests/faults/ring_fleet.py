@@ -31,6 +31,7 @@ CONVERGENCE_S = (WINDOW_MS + ACCEPT_LIMIT_MS + CLOCK_SKEW_MS) / 1_000
 COUNTERS = 60
 PAUSE_S = 0.1
 EVENTS_LEAST = 500
+MEMCACHED_MB = 8  # so little that it can be filled
 
 # The nodes are on 127.0.0.N; each program of a run has a network of its own.
 _networks = (f"127.1.{number}" for number in itertools.count(1))
@@ -121,7 +122,7 @@ class RingFleet(Fleet):
         self, home: Path, ring: Sequence[CassandraNode], *, log_retention: str = "1h"
     ) -> None:
         self.ring = ring
-        self.memcached: Memcached = backends.start_memcached()
+        self.memcached: Memcached = backends.start_memcached(f"--memory-limit={MEMCACHED_MB}")
         self._members: list[Member] = []
         super().__init__(
             home,
