@@ -88,6 +88,7 @@ class Member(ProgramProcess):
         memcached: Proxy,
         address: str | None,
     ) -> None:
+        self.name = log.stem
         self.faults = faults
         self.cassandra = cassandra
         self.memcached = memcached
@@ -123,7 +124,7 @@ class RingFleet(Fleet):
     ) -> None:
         self.ring = ring
         self.memcached: Memcached = backends.start_memcached(f"--memory-limit={MEMCACHED_MB}")
-        self._members: list[Member] = []
+        self.members: list[Member] = []
         super().__init__(
             home,
             contact_points=[node.settings.address for node in ring],
@@ -154,7 +155,7 @@ class RingFleet(Fleet):
             address=self._unused.pop(0) if program == "control-plane" else None,
         )
         self._processes.append(member)
-        self._members.append(member)
+        self.members.append(member)
         return member
 
     async def start_all(self) -> None:
@@ -163,7 +164,7 @@ class RingFleet(Fleet):
         self.servers = [self.add("server"), self.add("server")]
         self.workers = [self.add("worker"), self.add("worker")]
         self.control_plane = self.add("control-plane")
-        await self.start(*self._members)
+        await self.start(*self.members)
 
     @property
     def addresses(self) -> list[str]:
@@ -195,7 +196,7 @@ class RingFleet(Fleet):
     def remove(self, member: Member) -> None:
         """Ends one that was only needed for a while."""
         member.end()
-        self._members.remove(member)
+        self.members.remove(member)
 
     async def mend(self) -> None:
         """Whatever was broken is whole again, and everybody serves."""
@@ -203,14 +204,14 @@ class RingFleet(Fleet):
         self.memcached.resume()
         if not self.memcached.is_running:
             self.memcached.start()
-        for member in self._members:
+        for member in self.members:
             member.mend()
-        for member in self._members:
+        for member in self.members:
             await asyncio.to_thread(member.wait_ready)
 
     def end(self) -> None:
         super().end()
-        for member in self._members:
+        for member in self.members:
             member.cassandra.close()
             member.memcached.close()
         self.memcached.kill()

@@ -29,6 +29,7 @@ async def nothing_is_left(fleet: RingFleet) -> None:
         )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_calls_that_are_cancelled(fleet: RingFleet) -> None:
     async with fleet.under_load("f24", cancelled=0.3) as load:

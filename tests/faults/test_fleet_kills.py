@@ -17,7 +17,7 @@ from tests.faults.injected import Deed
 from tests.faults.ring_fleet import Member, RingFleet
 from tests.faults.steps import CLOSE_STEPS, FOLD_STEPS, WRITE_STEPS, Step
 
-ROUNDS = 3
+ROUNDS = 2
 # Ahead of the right time, as callers' clocks may be: it stays good for longer.
 AHEAD_S = 1.0
 
