@@ -33,6 +33,8 @@ CLIENTS = 16
 COUNTERS_AUDITED = 25
 CONVERGED_WITHIN_S = 60.0
 NS = 1_000_000_000
+# On average, of a caller who gives up: about as long as a call takes.
+_PATIENCE_S = 0.01
 
 # A namespace that is deleted for a while, or takes smaller deltas only, refuses a call and says
 # nothing of its token: another attempt may have been taken. An expired token is refused for ever.
@@ -48,6 +50,7 @@ class Habits:
     name: str = "counter"  # of counters and clients: loads with different ones do not meet
     clears: float = 0.01  # of all events
     pause_s: float = 0.0  # of a client, between its calls
+    cancels: float = 0.0  # of all calls: given up by their caller, before or after they are done
 
 
 def token_message(event: EventId) -> pb.IdempotencyToken:
@@ -127,12 +130,15 @@ class Client:
         stub = self.random.choice(self.stubs)
         outcome, reason = Outcome.OK, ""
         invoked_ns = time.monotonic_ns()
+        if delta is None:
+            call = stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
+        else:
+            call = stub.AddCount(pb.AddCountRequest(delta=delta, **common), timeout=5)
+        if self.random.random() < self.habits.cancels:
+            patience_s = self.random.expovariate(1 / _PATIENCE_S)
+            asyncio.get_running_loop().call_later(patience_s, call.cancel)
         try:
-            if delta is None:
-                answer = await stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
-            else:
-                request = pb.AddCountRequest(delta=delta, **common)
-                answer = await stub.AddCount(request, timeout=5)
+            answer = await call
             self.history.duplicates_seen += answer.duplicate
         except grpc.aio.AioRpcError as error:
             outcome, reason = Outcome.UNKNOWN, reason_of(error)
@@ -141,6 +147,11 @@ class Client:
                 outcome = Outcome.FAIL
             elif error.code() is grpc.StatusCode.UNAVAILABLE:
                 await asyncio.sleep(max(0.05, self.habits.pause_s))
+        except asyncio.CancelledError:
+            if not call.cancelled():
+                raise  # it is the client that is cancelled
+            outcome = Outcome.UNKNOWN
+            self.history.cancelled += 1
         self.history.record(
             Call(
                 client=self.name,
@@ -305,7 +316,7 @@ async def assert_audits(address: str, history: History) -> None:
     counters = history.counters()
     async with open_channel(address) as channel:
         stub = rollups_grpc.RollupServiceStub(channel)
-        for namespace, counter in counters[:: len(counters) // COUNTERS_AUDITED]:
+        for namespace, counter in counters[:: max(1, len(counters) // COUNTERS_AUDITED)]:
             request = rollups_pb.AuditCounterRequest(namespace=namespace, counter_name=counter)
             audit = await stub.AuditCounter(request, timeout=30)
             assert audit.result == rollups_pb.AUDIT_RESULT_EQUAL, f"{namespace}/{counter}: {audit}"

@@ -16,13 +16,13 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from prometheus_client.parser import text_string_to_metric_families
 
 from tally import CounterClient
 from tests.calls import Calls, eventually, fresh_counter
 from tests.fleet import CONVERGENCE_S, LATE_S, Fleet
 from tests.load import open_channel, under_load
 from tests.processes import ProgramProcess, free_port, run_tally
+from tests.scrape import Scrape
 
 SDK_CLIENTS = 8
 PROCESSES = {"1", "2"}
@@ -72,14 +72,7 @@ class Server:
 
     def total(self, name: str, **labels: str) -> float:
         """The sum over all series of a sample that have these labels."""
-        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
+        return Scrape(self.metrics).total(name, **labels)
 
     def calls(self, number: str) -> float:
         """How many calls a process has answered since its start."""
