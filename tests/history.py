@@ -26,7 +26,7 @@ class History:
     deltas: dict[EventId, int | None] = field(default_factory=dict)  # None: a clear
     outcomes: dict[EventId, Outcome] = field(default_factory=dict)
     duplicates_seen: int = 0
-    cancelled: int = 0  # writes whose caller went away
+    cancelled: int = 0  # calls that their caller gave up
     refusals: Counter[str] = field(default_factory=Counter)  # of writes, by reason
 
     def plan(self, event: EventId, delta: int | None) -> None:

@@ -33,8 +33,9 @@ CLIENTS = 16
 COUNTERS_AUDITED = 25
 CHECKED_AT_ONCE = 20
 CONVERGED_WITHIN_S = 60.0
-CANCELLED_WITHIN_S = 0.03
 NS = 1_000_000_000
+# On average, of a caller who gives up: about as long as a call takes.
+_PATIENCE_S = 0.01
 
 # A namespace that is deleted for a while, or takes smaller deltas only, refuses a call and says
 # nothing of its token: another attempt may have been taken. An expired token is refused for ever.
@@ -51,8 +52,8 @@ class Habits:
     clears: float = 0.01  # of all events
     reads: float = 0.0  # of all calls, beyond the few that there always are
     events_least: int = 1_000  # before there is enough to be checked
-    cancelled: float = 0.0  # of all writes: their caller goes away at once, or nearly
     pause_s: float = 0.0  # of a client, between its calls
+    cancels: float = 0.0  # of all calls: given up by their caller, before or after they are done
 
 
 def token_message(event: EventId) -> pb.IdempotencyToken:
@@ -133,20 +134,17 @@ class Client:
         }
         stub = self.random.choice(self.stubs)
         outcome, reason = Outcome.OK, ""
-        is_cancelled = self.random.random() < self.habits.cancelled
-        patience_s = self.random.uniform(0.0, CANCELLED_WITHIN_S) if is_cancelled else None
         invoked_ns = time.monotonic_ns()
+        if delta is None:
+            call = stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
+        else:
+            call = stub.AddCount(pb.AddCountRequest(delta=delta, **common), timeout=5)
+        if self.random.random() < self.habits.cancels:
+            patience_s = self.random.expovariate(1 / _PATIENCE_S)
+            asyncio.get_running_loop().call_later(patience_s, call.cancel)
         try:
-            async with asyncio.timeout(patience_s):
-                if delta is None:
-                    answer = await stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
-                else:
-                    request = pb.AddCountRequest(delta=delta, **common)
-                    answer = await stub.AddCount(request, timeout=5)
+            answer = await call
             self.history.duplicates_seen += answer.duplicate
-        except TimeoutError:
-            outcome = Outcome.UNKNOWN
-            self.history.cancelled += 1
         except grpc.aio.AioRpcError as error:
             outcome, reason = Outcome.UNKNOWN, reason_of(error)
             self.history.refusals[reason] += 1
@@ -154,6 +152,11 @@ class Client:
                 outcome = Outcome.FAIL
             elif error.code() is grpc.StatusCode.UNAVAILABLE:
                 await asyncio.sleep(max(0.05, self.habits.pause_s))
+        except asyncio.CancelledError:
+            if not call.cancelled():
+                raise  # it is the client that is cancelled
+            outcome = Outcome.UNKNOWN
+            self.history.cancelled += 1
         self.history.record(
             Call(
                 client=self.name,

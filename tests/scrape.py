@@ -1,4 +1,4 @@
-"""What a program says about itself to Prometheus."""
+"""Metrics as Prometheus gets them."""
 
 import urllib.request
 

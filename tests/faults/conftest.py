@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from tally.dev.cassandra_node import CassandraNode
 from tests import backends
 from tests.faults.injected import Faults
 from tests.faults.ring_fleet import RingFleet, mend_ring
-from tests.processes import FAST, TallyProcess
+from tests.processes import FAST, TallyProcess, free_port
 
 
 @pytest.fixture
@@ -26,6 +25,31 @@ def tally(tmp_path: Path, faults: Faults) -> Iterator[TallyProcess]:
         process.end()
 
 
+@pytest.fixture(scope="session")
+def metrics() -> str:
+    """Where `steady` has its metrics."""
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="session")
+def steady(tmp_path_factory: pytest.TempPathFactory, metrics: str) -> Iterator[TallyProcess]:
+    """One embedded Tally for all tests whose faults are their callers': they leave it serving, and
+    use counters of their own."""
+    process = TallyProcess(tmp_path_factory.mktemp("steady"), *FAST, "--metrics", metrics)
+    try:
+        yield process.start()
+        assert process.stop() == 0
+        # A bug would have left its traceback.
+        assert "action=call_failed" not in process.log.read_text()
+    finally:
+        process.end()
+
+
+# The fleet.
+
+_standing: list[RingFleet] = []
+
+
 @pytest.fixture
 def ring() -> Iterator[list[CassandraNode]]:
     """The three nodes of this run, which are as they were when the test is over."""
@@ -34,22 +58,34 @@ def ring() -> Iterator[list[CassandraNode]]:
     mend_ring(nodes)
 
 
-@pytest.fixture(scope="session")
-def standing_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RingFleet]:
-    fleet = RingFleet(tmp_path_factory.mktemp("fleet"), backends.cassandra_ring())
-    try:
-        asyncio.run(fleet.start_all())
-        yield fleet
-    finally:
-        fleet.end()
-
-
 @pytest.fixture
-async def fleet(standing_fleet: RingFleet) -> AsyncIterator[RingFleet]:
+async def fleet(
+    ring: list[CassandraNode], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[RingFleet]:
     """Two servers, two workers and a control plane that all tests share: each uses counters of its
     own, and whatever it breaks is mended after it."""
-    yield standing_fleet
-    await standing_fleet.mend()
+    if not _standing:
+        starting = RingFleet(tmp_path_factory.mktemp("fleet"), ring)
+        try:
+            await starting.start_all()
+        except BaseException:
+            starting.end()
+            raise
+        _standing.append(starting)
+    [fleet] = _standing
+    yield fleet
+    await fleet.mend()
+    fleet.assert_no_bug_shows()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Ring and fleet end with the last of the tests that use them, not with the run: others can
+    use the processors better."""
+    if nextitem is None or not nextitem.path.name.startswith("test_fleet_"):
+        while _standing:
+            _standing.pop().end()
+        backends.end_ring()
 
 
 @pytest.fixture

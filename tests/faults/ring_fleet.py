@@ -209,6 +209,11 @@ class RingFleet(Fleet):
         for member in self.members:
             await asyncio.to_thread(member.wait_ready)
 
+    def assert_no_bug_shows(self) -> None:
+        """What goes wrong outside is told in a line; a traceback is of our own mistakes."""
+        for member in self.members:
+            assert "Traceback" not in member.log.read_text(), member.log
+
     def end(self) -> None:
         super().end()
         for member in self.members:

@@ -57,7 +57,7 @@ async def test_memcached_is_restarted_flushed_and_full(fleet: RingFleet) -> None
     assert spoiler.done == {"flushed": 10, "crowded out": 3}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_memcached_holds_what_nobody_wrote(fleet: RingFleet) -> None:
     spoiler = Spoiler(fleet.memcached)
     kinds = {"old", "other", "cut short", "garbage", "long"}
@@ -94,7 +94,7 @@ def store_reads(server: Member) -> float:
     return server.total("tally_store_seconds_count", store="cassandra", statement="read_rollups")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", ["flushed", "silent", "away"])
 async def test_many_readers_of_what_no_cache_has(fleet: RingFleet, fault: str) -> None:
     """Hundreds of callers ask for one counter at the same moment, again and again."""

@@ -30,9 +30,9 @@ async def nothing_is_left(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_calls_that_are_cancelled(fleet: RingFleet) -> None:
-    async with fleet.under_load("f24", cancelled=0.3) as load:
+    async with fleet.under_load("f24", cancels=0.3) as load:
         while load.history.cancelled < 200:
             await load.acknowledged(20)
     await nothing_is_left(fleet)
@@ -44,7 +44,7 @@ async def test_calls_that_are_cancelled(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_clients_that_are_gone(fleet: RingFleet) -> None:
     """Connections break with many calls on them, on a store so slow that they are all under way."""
     server, other = fleet.servers

@@ -56,7 +56,7 @@ async def test_a_workers_clock(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_workers_clock_that_is_a_little_ahead(fleet: RingFleet) -> None:
     """F8: windows close earlier, so more tokens are late. They are refused, and not lost."""
     async with fleet.under_load("f8-near") as load:
@@ -69,7 +69,7 @@ async def test_a_workers_clock_that_is_a_little_ahead(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_the_clocks_of_all_workers(fleet: RingFleet) -> None:
     """F8: nothing closes, adds go on, and reads say how old they are until a clock is right."""
     async with fleet.under_load("f8-all") as load:
@@ -83,7 +83,7 @@ async def test_the_clocks_of_all_workers(fleet: RingFleet) -> None:
         await folded_anew(fleet.servers[0], load)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_servers_clock_that_steps(fleet: RingFleet) -> None:
     """F9: ahead and behind, by seconds and by an hour. The other server serves on."""
     wrong, _ = fleet.servers
@@ -98,7 +98,7 @@ async def test_a_servers_clock_that_steps(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_servers_clock_that_drifts(fleet: RingFleet) -> None:
     """F9: right at first, and too far off in the end."""
     wrong, _ = fleet.servers
@@ -113,7 +113,7 @@ async def test_a_servers_clock_that_drifts(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_servers_that_disagree_a_little(fleet: RingFleet) -> None:
     """F9: both within what is allowed, one ahead and one behind, and then the other way round."""
     async with fleet.under_load("f9-near") as load:

@@ -23,7 +23,7 @@ MEMORY_MIB_MAX = 700
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_clears_among_adds_and_folds(fleet: RingFleet) -> None:
     """F18: four counters, cleared by everybody, with copies of the clears on both servers."""
     worker = fleet.workers[0]

@@ -58,7 +58,7 @@ async def retried_elsewhere(server: Member, other: Member, step: Step) -> None:
     await asyncio.to_thread(server.start)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_server_killed_at_each_step_of_a_write(fleet: RingFleet) -> None:
     """F1."""
     one, other = fleet.servers
@@ -124,7 +124,7 @@ async def test_servers_killed_at_any_time(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_server_that_stood_still_between_write_and_close_check(fleet: RingFleet) -> None:
     """F1: its window is closed and folded meanwhile, and it must not acknowledge from what it knew.
     The segment is durable, so the fold has it: the caller is told that it was applied."""

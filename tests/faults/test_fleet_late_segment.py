@@ -37,7 +37,7 @@ def assert_expired(said: Refusal) -> None:
     assert (said.code, said.reason) == expected
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_segment_write_that_is_held_up_until_its_window_is_folded(fleet: RingFleet) -> None:
     held, other = fleet.servers
     counter = fresh_counter()

@@ -18,7 +18,7 @@ AHEAD_S = 1.0
 ADDS = 3
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_lost_between_server_and_store(fleet: RingFleet) -> None:
     """F2: the write is applied although its outcome is unknown."""
     deaf, other = fleet.servers
@@ -50,7 +50,7 @@ async def test_lost_between_server_and_store(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_lost_between_worker_and_store(fleet: RingFleet) -> None:
     """F2: closes, fold records, rollups and watermarks whose writes had an unknown outcome."""
     async with fleet.under_load("f2-worker") as load:
@@ -63,7 +63,7 @@ async def test_lost_between_worker_and_store(fleet: RingFleet) -> None:
         assert worker.cassandra.seen["drop responses"] > 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_lost_between_client_and_server(fleet: RingFleet) -> None:
     """F3."""
     one, other = fleet.servers

@@ -37,7 +37,7 @@ def largest_delta(server: Member) -> int:
     return 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.long
 async def test_a_server_that_is_cut_off_while_namespaces_change(fleet: RingFleet) -> None:
     alone, other = fleet.servers
@@ -65,7 +65,7 @@ async def test_a_server_that_is_cut_off_while_namespaces_change(fleet: RingFleet
         await apply(stub, NAMESPACES)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.long
 async def test_a_change_whose_outcome_the_control_plane_does_not_know(fleet: RingFleet) -> None:
     """Its admin is told so. It happened or it did not, for everybody, and asking again tells."""

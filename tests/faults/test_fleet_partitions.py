@@ -25,7 +25,7 @@ async def refusing(server: Member) -> Refusal:
     return said
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_server_that_is_cut_off(fleet: RingFleet) -> None:
     alone = fleet.servers[0]
     async with fleet.under_load("f13-server") as load:
@@ -45,7 +45,7 @@ async def test_a_server_that_is_cut_off(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_worker_that_is_cut_off(fleet: RingFleet) -> None:
     alone = fleet.workers[0]
     async with fleet.under_load("f13-worker") as load:
@@ -60,7 +60,7 @@ async def test_a_worker_that_is_cut_off(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_each_side_alone(fleet: RingFleet) -> None:
     """No worker reaches Cassandra: servers go on, and reads say how old they are. Then no server
     does: nothing is acknowledged, and workers finish what there is."""
@@ -84,7 +84,7 @@ async def test_each_side_alone(fleet: RingFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("way", list(Way))
 async def test_one_way_only(fleet: RingFleet, way: Way) -> None:
     """What a program says is heard and it hears nothing, or the other way round."""

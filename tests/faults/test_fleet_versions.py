@@ -70,7 +70,7 @@ class OldClient:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("commit", ["first_with_this_schema", "last_without_streams"])
 async def test_an_older_client_on_a_new_server(
     tmp_path: Path, fleet: RingFleet, commit: str

@@ -8,24 +8,15 @@ import random
 
 import pytest
 
-from tests.faults.injected import Deed, Faults
+from tests.faults.deeds import kill_at
+from tests.faults.injected import Faults
 from tests.faults.marks import watched_marks
 from tests.faults.steps import Step
-from tests.load import Load, under_load
+from tests.load import under_load
 from tests.processes import FAST_CONVERGENCE_S, TallyProcess
 
 KILLS_AT_RANDOM = 25
 ROUNDS = 4
-
-
-async def kill_at(step: Step, nth: int, load: Load, tally: TallyProcess, faults: Faults) -> None:
-    await load.acknowledged(30)
-    before = len(faults.hits())
-    faults.kill_at(step, nth=nth)
-    hit = await asyncio.to_thread(faults.wait_hit, before + 1)
-    assert hit == (step, Deed.KILL, tally.process.pid)
-    await asyncio.to_thread(tally.wait_killed)
-    await asyncio.to_thread(tally.start)
 
 
 @pytest.mark.timeout(600)

@@ -1,16 +1,13 @@
 """F7: the process stands still (SIGSTOP) in the middle of a step, for longer than windows stay
 open, and goes on (SIGCONT) as if nothing had been."""
 
-import asyncio
-import time
-
-import psutil
 import pytest
 
-from tests.faults.injected import Deed, Faults
+from tests.faults.deeds import pause_at
+from tests.faults.injected import Faults
 from tests.faults.marks import watched_marks
 from tests.faults.steps import Step
-from tests.load import Load, under_load
+from tests.load import under_load
 from tests.processes import FAST_CONVERGENCE_S, TallyProcess
 
 # Windows that were open when the process stopped are to be closed when it goes on.
@@ -18,22 +15,6 @@ PAUSE_S = 2 * FAST_CONVERGENCE_S
 LONG_PAUSE_S = 60.0
 # A server between its write and its answer; a worker that has read, or decided, or written.
 TELLING_STEPS = (Step.BEFORE_WRITE, Step.WRITTEN, Step.LOG_READ, Step.RECORDED)
-
-
-async def pause_at(
-    step: Step, pause_s: float, load: Load, tally: TallyProcess, faults: Faults
-) -> None:
-    await load.acknowledged(30)
-    before = len(faults.hits())
-    faults.stop_at(step)
-    hit = await asyncio.to_thread(faults.wait_hit, before + 1)
-    assert hit == (step, Deed.STOP, tally.process.pid)
-    process = psutil.Process(tally.process.pid)
-    began_s = time.monotonic()
-    while time.monotonic() < began_s + pause_s:
-        await asyncio.sleep(0.1)
-        assert process.status() == psutil.STATUS_STOPPED
-    tally.resume()
 
 
 @pytest.mark.timeout(600)
