@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from counter.background import heard
 from counter.fold import FoldCounts, fold
 from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
 from counter.metrics import ACCURATE_READS
@@ -47,7 +48,7 @@ class Reads:
         unread = [key for key in keys if key not in self._under_way]
         if unread:
             reading = asyncio.create_task(self._read_rolled_up(namespace, unread))
-            reading.add_done_callback(_look_at)
+            reading.add_done_callback(heard)
             self._under_way.update(dict.fromkeys(unread, reading))
         found: dict[CounterKey, CachedCount] = {}
         for each in {self._under_way[key] for key in keys}:
@@ -128,9 +129,3 @@ class Reads:
             rollup.epoch,
             rollup.cleared_at_ns,
         )
-
-
-def _look_at(reading: "asyncio.Task[dict[CounterKey, CachedCount]]") -> None:
-    """Callers that went away leave nobody to take its error."""
-    if not reading.cancelled():
-        reading.exception()

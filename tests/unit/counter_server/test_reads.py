@@ -16,7 +16,7 @@ from counter.storage.ports import RollupRow
 from counter_server.tail import Tail
 from tests.stores import segment
 from tests.tampered import settle
-from tests.unit.counter_server.parts import PLATFORM, Parts
+from tests.unit.counter_server.parts import PLATFORM, Parts, no_error_is_left_over
 
 
 async def accurate(parts: Parts, counter: str = "views") -> CachedCount:
@@ -306,6 +306,29 @@ async def test_a_caller_that_goes_away_does_not_disturb_the_others(parts: Parts)
     leaving.cancel()
     release.set()
     assert (await staying).count == 5
+
+
+@pytest.mark.parametrize(
+    ("read", "fails"), [(accurate, "event_log.refs"), (rolled_up, "rollup_store.read")]
+)
+async def test_a_read_that_fails_when_its_callers_are_gone(
+    parts: Parts, read: Any, fails: str
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise StoreUnavailable("away", retry_after_ms=1)
+
+    parts.script.answers[fails] = fail
+    release = parts.script.hold(fails)
+    with no_error_is_left_over():
+        reader = asyncio.create_task(read(parts))
+        await settle()
+        assert parts.script.in_flight[fails] == 1
+        reader.cancel()
+        del reader  # or it would keep what it waited for
+        await settle()
+        release.set()
+        await settle()
+        assert parts.script.in_flight[fails] == 0
 
 
 async def test_counters_of_one_shard_are_told_apart_by_namespace(parts: Parts) -> None:
