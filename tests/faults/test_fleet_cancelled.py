@@ -33,7 +33,7 @@ async def nothing_is_left(fleet: RingFleet) -> None:
 @pytest.mark.timeout(600)
 async def test_calls_that_are_cancelled(fleet: RingFleet) -> None:
     async with fleet.under_load("f24", cancels=0.3) as load:
-        while load.history.cancelled < 200:
+        while load.history.cancelled < 60:
             await load.acknowledged(20)
     await nothing_is_left(fleet)
     seen = sum(

@@ -82,7 +82,7 @@ async def not_one(address: str, names: Sequence[str]) -> list[str]:
         while wrong:
             left: list[str] = []
             for some in pieces(wrong):
-                request = pb.BatchGetCountRequest(namespace="large", counter_names=some)
+                request = pb.BatchGetCountRequest(namespace="large", counter_name=some)
                 values = (await stub.BatchGetCount(request, timeout=60)).values
                 assert all(value.count <= 1 for value in values), "counted twice"
                 left += [name for name, value in zip(some, values, strict=True) if value.count != 1]
