@@ -127,32 +127,27 @@ async def test_servers_killed_at_any_time(fleet: RingFleet) -> None:
 @pytest.mark.timeout(600)
 async def test_a_server_that_stood_still_between_write_and_close_check(fleet: RingFleet) -> None:
     """F1: its window is closed and folded meanwhile, and it must not acknowledge from what it knew.
-    The segment is durable, so the fold has it: the caller is told that it was applied."""
+    The segment was durable in time, so the fold has it, and the caller is told just that."""
     one, other = fleet.servers
     counter, add = fresh_counter(), token()
-    async with fleet.under_load("f1-still"):
+    request = pb.AddCountRequest(
+        namespace="quotas", counter_name=counter, delta=1, idempotency_token=add
+    )
+    # The load calls the other one: this add alone is on its way here.
+    async with fleet.under_load("f1-still", servers=[other.address]):
         hits = len(one.faults.hits())
         one.faults.stop_at(Step.WRITTEN)
         with Calls(one.address) as calls, Calls(other.address) as elsewhere:
-            request = pb.AddCountRequest(
-                namespace="quotas", counter_name=counter, delta=1, idempotency_token=add
-            )
             answer = calls.counters.AddCount.future(request, timeout=120)
             hit = await asyncio.to_thread(one.faults.wait_hit, hits + 1)
-            assert (hit.step, hit.deed) == (Step.WRITTEN, Deed.STOP)
-            assert hit.pid == one.process.pid
-            # Another add of the load may have met the step first: then this one waits before it.
+            assert hit == (Step.WRITTEN, Deed.STOP, one.process.pid)
             status = await asyncio.to_thread(
                 eventually,
                 lambda: elsewhere.status("quotas", counter, add),
                 lambda status: status != pb.TOKEN_STATUS_PENDING,
                 within_s=60,
             )
+            assert status == pb.TOKEN_STATUS_APPLIED
             one.resume()
-            if status == pb.TOKEN_STATUS_APPLIED:
-                assert (await asyncio.to_thread(answer.result)).duplicate
-            else:
-                error = await asyncio.to_thread(answer.exception)
-                assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
-            applied = status == pb.TOKEN_STATUS_APPLIED
-            assert elsewhere.accurate("quotas", counter) == applied
+            assert (await asyncio.to_thread(answer.result)).duplicate
+            assert elsewhere.accurate("quotas", counter) == 1
