@@ -371,6 +371,17 @@ class Load:
             assert time.monotonic() < ends, f"refused since then: {refusals}"
             await asyncio.sleep(0.05)
 
+    def unanswered(self) -> list[EventId]:
+        """What was sent, or is about to be, and has no outcome yet."""
+        outcomes = self.history.outcomes
+        return [event for event, outcome in outcomes.items() if outcome is Outcome.UNKNOWN]
+
+    async def send_again(self, events: Sequence[EventId]) -> None:
+        """The same tokens once more, each by one of the clients."""
+        await asyncio.gather(
+            *(self._clients[at % CLIENTS].send(event) for at, event in enumerate(events))
+        )
+
     async def into_another_minute(self) -> None:
         """Waits until events of two minutes at least are acknowledged: steps of the history."""
         while len(self._minutes()) < 2:

@@ -5,13 +5,27 @@ bytes, then frames of 24 bytes and a page. Frames count up to the last one that 
 and whose salts and running checksum are right. What an fsync has promised lies before that end.
 """
 
+import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 _LITTLE_ENDIAN_SUMS = 0x377F0682
+
+# From the last frame of the log and a source of chance: what stands where the next one would be.
+TEARS: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "nothing": lambda frame, chance: b"",
+    "half a frame": lambda frame, chance: frame[: len(frame) // 2],
+    "zeros": lambda frame, chance: bytes(3 * len(frame)),
+    "garbage": lambda frame, chance: chance.randbytes(5 * len(frame) + 7),
+    "a frame with a page that was not written": lambda frame, chance: (
+        frame[:FRAME_HEADER_BYTES] + bytes(len(frame) - FRAME_HEADER_BYTES)
+    ),
+    "a frame that was written before": lambda frame, chance: frame,
+}
 
 
 class ValidPart(NamedTuple):
@@ -39,6 +53,20 @@ def valid_part(path: Path) -> ValidPart:
         if pages_after:
             end, transactions = at, transactions + 1
     return ValidPart(end, transactions, frame_bytes)
+
+
+def tear(data: Path, tail: str) -> int:
+    """Cuts the log after its last transaction and puts something there instead; answers how many
+    transactions are left in it."""
+    log = data / "tally.db-wal"
+    part = valid_part(log)
+    with log.open("r+b") as file:
+        file.seek(part.end - part.frame_bytes)
+        frame = file.read(part.frame_bytes)
+        file.truncate(part.end)
+        file.seek(part.end)
+        file.write(TEARS[tail](frame, random.Random(15)))
+    return part.transactions
 
 
 def _checksum(data: bytes, start: tuple[int, int], words: str) -> tuple[int, int]:
