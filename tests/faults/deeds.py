@@ -13,6 +13,8 @@ from tests.processes import ProgramProcess
 
 # Between deeds: how many events are acknowledged, at least.
 ACKNOWLEDGED_BETWEEN = 30
+# A worker has shards only when those of its former lives are free again.
+HIT_WITHIN_S = 120.0
 
 
 async def kill_at(
@@ -22,7 +24,7 @@ async def kill_at(
     await load.acknowledged(ACKNOWLEDGED_BETWEEN)
     before = len(faults.hits())
     faults.kill_at(step, nth=nth)
-    hit = await asyncio.to_thread(faults.wait_hit, before + 1)
+    hit = await asyncio.to_thread(faults.wait_hit, before + 1, within_s=HIT_WITHIN_S)
     assert hit == (step, Deed.KILL, process.process.pid)
     await asyncio.to_thread(process.wait_killed)
     await asyncio.to_thread(process.start)
@@ -35,7 +37,7 @@ async def pause_at(
     await load.acknowledged(ACKNOWLEDGED_BETWEEN)
     before = len(faults.hits())
     faults.stop_at(step)
-    hit = await asyncio.to_thread(faults.wait_hit, before + 1)
+    hit = await asyncio.to_thread(faults.wait_hit, before + 1, within_s=HIT_WITHIN_S)
     assert hit == (step, Deed.STOP, process.process.pid)
     seen = psutil.Process(process.process.pid)
     await asyncio.to_thread(eventually, seen.status, lambda each: each == psutil.STATUS_STOPPED)

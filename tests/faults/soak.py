@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.faults.soaked_embedded import SoakedEmbedded
+from tests.faults.soaked_fleet import SoakedFleet
 from tests.load import Habits, Load
 
 FAULTS_PER_ROUND = 6
@@ -45,6 +46,7 @@ class Soaked(Protocol):
 
 SOAKED: dict[str, Callable[[Path], AbstractAsyncContextManager[Soaked]]] = {
     "embedded": SoakedEmbedded,
+    "fleet": SoakedFleet,
 }
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from counter.v1 import counter_service_pb2 as pb
 from tests.calls import Calls, eventually, fresh_counter, token
+from tests.faults.deeds import kill_at
 from tests.faults.injected import Deed
 from tests.faults.ring_fleet import Member, RingFleet
 from tests.faults.steps import CLOSE_STEPS, FOLD_STEPS, WRITE_STEPS, Step
@@ -67,24 +68,14 @@ async def test_a_server_killed_at_each_step_of_a_write(fleet: RingFleet) -> None
             await retried_elsewhere(one, other, step)
 
 
-async def killed_at(worker: Member, step: Step, nth: int) -> None:
-    hits = len(worker.faults.hits())
-    worker.faults.kill_at(step, nth=nth)
-    # Shards of its former lives are its own again only when their membership has run out.
-    hit = await asyncio.to_thread(worker.faults.wait_hit, hits + 1, within_s=120)
-    assert hit == (step, Deed.KILL, worker.process.pid)
-    await asyncio.to_thread(worker.wait_killed)
-    await asyncio.to_thread(worker.start)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_a_worker_killed_at_each_step_of_a_pass(fleet: RingFleet) -> None:
     """F6: both workers in turn, at one step after the other."""
     async with fleet.under_load("f6") as load:
         for number, step in enumerate((*CLOSE_STEPS, *FOLD_STEPS)):
-            await killed_at(fleet.workers[number % 2], step, 1)
-            await load.acknowledged(20)
+            worker = fleet.workers[number % 2]
+            await kill_at(step, 1, load, worker, worker.faults)
     hits = [hit.step for worker in fleet.workers for hit in worker.faults.hits()]
     assert set(hits) >= {*CLOSE_STEPS, *FOLD_STEPS}
 
@@ -101,8 +92,7 @@ async def test_the_only_worker_killed_again_and_again(own_fleet: RingFleet) -> N
     [worker] = own_fleet.workers
     async with own_fleet.under_load("f6-alone") as load:
         for step in steps:
-            await killed_at(worker, step, chance.randint(1, 4))
-            await load.acknowledged(10)
+            await kill_at(step, chance.randint(1, 4), load, worker, worker.faults)
     assert [hit.step for hit in worker.faults.hits()] == steps
 
 
