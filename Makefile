@@ -80,7 +80,7 @@ faults: setup backends .tools/bin/grpcurl ## all faults on real processes, also 
 	$(RUN) pytest tests/faults -m ""
 
 MINUTES ?= 10
-soak: setup ## load and random faults for MINUTES=n; SEED=n chooses the same faults again
+soak: setup backends ## load and random faults for MINUTES=n; SEED=n chooses the same faults again
 	$(RUN) python -m tests.faults.soak --minutes $(MINUTES) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(SOAK)
 
 schema: setup ## generate configs/namespace.schema.json from the model of namespace files

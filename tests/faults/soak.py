@@ -36,6 +36,7 @@ class Soaked(Protocol):
     addresses: Sequence[str]  # of its servers
     worker: str  # the address of one
     late_s: tuple[float, float]  # how old its late tokens are
+    pause_s: float  # of a client, between its calls
     converges_s: float
     faults: Mapping[str, Fault]
 
@@ -57,7 +58,7 @@ def say(text: str) -> None:
 async def run_round(soaked: Soaked, seed: str) -> Counter[str]:
     """The faults that were done. Raises what was wrong."""
     chance, done = random.Random(seed), Counter[str]()
-    habits = Habits(late_s=soaked.late_s, pause_s=0.05, cancels=0.05, name=f"soak-{seed}")
+    habits = Habits(late_s=soaked.late_s, pause_s=soaked.pause_s, cancels=0.05, name=f"soak-{seed}")
     load = Load(soaked.addresses, habits)
     try:
         for _ in range(FAULTS_PER_ROUND):

@@ -31,6 +31,7 @@ class SoakedEmbedded:
         self.addresses = [self._tally.address]
         self.worker = self._tally.address
         self.late_s = (1.0, 4.0)
+        self.pause_s = 0.05
         self.converges_s = FAST_CONVERGENCE_S
         self.faults = {
             "clock drifts": self._drift,

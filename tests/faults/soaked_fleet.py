@@ -32,6 +32,7 @@ class SoakedFleet:
         self._home = home
         self._fleet = RingFleet(home, backends.cassandra_ring())
         self.late_s = LATE_S
+        self.pause_s = 0.2
         self.converges_s = CONVERGENCE_S
         self.faults = {
             "broken network": self._break_links,
@@ -103,10 +104,11 @@ class SoakedFleet:
         return f"killed {_names(killed)}"
 
     async def _restart(self, load: Load, chance: random.Random) -> str:
-        for member in self._some(chance):
+        restarted = self._some(chance)
+        for member in restarted:
             assert await asyncio.to_thread(member.stop) == 0
             await self._fleet.start(member)
-        return f"stopped and started {member.name}, and others before"
+        return f"stopped and started {_names(restarted)}"
 
     async def _pause(self, load: Load, chance: random.Random) -> str:
         paused = self._some(chance)
