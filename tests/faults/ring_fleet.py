@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tally.dev.cassandra_node import CassandraNode
 from tally.dev.memcached import Memcached
 from tally.dev.ring import wait_ring_ready
@@ -99,6 +101,11 @@ class Member(ProgramProcess):
     def total(self, name: str, **labels: str) -> float:
         """The sum of a metric over all series with these labels, since its start."""
         return Scrape(self._metrics).total(name, **labels)
+
+    @property
+    def memory_mib(self) -> float:
+        resident: int = psutil.Process(self.process.pid).memory_info().rss
+        return resident / (1 << 20)
 
     @property
     def has_ended(self) -> bool:

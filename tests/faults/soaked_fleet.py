@@ -76,10 +76,7 @@ class SoakedFleet:
 
     def check(self) -> str:
         self._fleet.assert_no_bug_shows()
-        sizes_mib = [
-            psutil.Process(member.process.pid).memory_info().rss / (1 << 20)
-            for member in self._fleet.members
-        ]
+        sizes_mib = [member.memory_mib for member in self._fleet.members]
         assert max(sizes_mib) < MEMORY_MIB_MAX
         return f"{min(sizes_mib):.0f} to {max(sizes_mib):.0f} MiB"
 

@@ -3,7 +3,6 @@ very many with one add each."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from tally import CounterClient
 from tests.faults.injected import Deed
-from tests.faults.ring_fleet import Member, RingFleet
+from tests.faults.ring_fleet import RingFleet
 from tests.faults.steps import Step
 from tests.load import open_channel
 
@@ -53,12 +52,6 @@ async def test_one_hot_counter(fleet: RingFleet) -> None:
         await fleet.start(fleet.servers[0], fleet.workers[0])
         await load.acknowledged(1_000, within_s=120)
     assert len({(each.namespace, each.counter) for each in load.history.deltas}) <= 2 + 16
-
-
-def resident_mib(member: Member) -> float:
-    status = Path(f"/proc/{member.process.pid}/status").read_text()
-    [line] = [each for each in status.splitlines() if each.startswith("VmRSS:")]
-    return int(line.split()[1]) / 1_024
 
 
 def pieces(names: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -113,4 +106,4 @@ async def test_very_many_counters_with_one_add_each(fleet: RingFleet) -> None:
     for address in fleet.addresses:
         assert await not_one(address, names) == []
     for member in (*fleet.servers, *fleet.workers):
-        assert resident_mib(member) < MEMORY_MIB_MAX
+        assert member.memory_mib < MEMORY_MIB_MAX
