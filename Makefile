@@ -11,7 +11,7 @@ H2SPEC_VERSION := v2.2.1+incompatible
 GHZ_VERSION := v0.120.0
 NATS_VERSION := v2.15.2
 
-.PHONY: help setup run test check lint proto schema sim fuzz bench bench-quick bench-tools fmt clean
+.PHONY: help setup run test check lint proto schema sim faults soak fuzz bench bench-quick bench-tools fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,13 @@ sim: setup ## the whole fleet in virtual time: SEED=n replays one run, RUNS=n ma
 SECONDS ?= 20
 fuzz: setup ## any bytes wherever bytes come in, guided by coverage: SECONDS=n for each target
 	$(UV) run --locked --group fuzz python -m tests.fuzzing --seconds $(SECONDS) $(FUZZ)
+
+faults: setup backends .tools/bin/grpcurl ## all faults on real processes, also those that take minutes
+	$(RUN) pytest tests/faults -m ""
+
+MINUTES ?= 10
+soak: setup backends ## load and random faults for MINUTES=n; SEED=n chooses the same faults again
+	$(RUN) python -m tests.faults.soak --minutes $(MINUTES) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(SOAK)
 
 schema: setup ## generate configs/namespace.schema.json from the model of namespace files
 	$(RUN) python -m control_plane.files.schema > configs/namespace.schema.json.new

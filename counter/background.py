@@ -36,3 +36,10 @@ def keep_running(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> asy
 
     BACKGROUND_FAILURES.at()  # shown from 0 on
     return asyncio.create_task(run_anew(), name=name)
+
+
+def heard(shared: "asyncio.Future[Any]") -> None:
+    """For work that several callers share, when it is done: its error is theirs to tell, and no
+    news if all of them have gone away. Python would print it as one that nobody looked at."""
+    if not shared.cancelled():
+        shared.exception()

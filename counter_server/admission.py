@@ -92,7 +92,7 @@ class Admission:
     def problem(self) -> TallyError | None:
         """Why no event can be accepted now, if so."""
         if self._clock_problem is not None:
-            return ClockSkewed(self._clock_problem, retry_after_ms=1_000)
+            return self._clock_skewed(self._clock_problem)
         if self._refused_share >= 1:
             return self._fold_lagging("half of log_retention: no writes until they catch up")
         return None
@@ -109,6 +109,9 @@ class Admission:
                 "over a quarter of log_retention: some writes are refused until they catch up"
             )
         return problem
+
+    def _clock_skewed(self, problem: str) -> ClockSkewed:
+        return ClockSkewed(problem, retry_after_ms=1_000)
 
     def _fold_lagging(self, consequence: str) -> FoldLagging:
         retry_ms = _RETRY_MS_MIN + round(_RETRY_MS_GROWTH * self._refused_share)
@@ -156,6 +159,8 @@ class Admission:
                 "send it to a server of its own region"
             )
         if time_ns > now_ns + self._platform.accept_limit_ns:
+            if self._clock_problem is not None:  # then it may well be ours that is wrong
+                raise self._clock_skewed(self._clock_problem)
             ahead_s = (time_ns - now_ns) / NS_PER_S
             raise TokenFromFuture(
                 f"{field}.generation_time is {ahead_s:.1f} s ahead of this server: "

@@ -11,6 +11,7 @@ from enum import Enum
 
 from cachetools import LRUCache
 
+from counter.background import heard
 from counter.clock import Clock
 from counter.errors import FoldPending, Overloaded, TallyError, TokenExpired, TokenTooOld
 from counter.events import Event
@@ -129,6 +130,7 @@ class LateTokens:
                 )
             lookup = self._lookups[partition] = asyncio.create_task(self._read(partition))
             lookup.add_done_callback(lambda _: self._lookups.pop(partition))
+            lookup.add_done_callback(heard)
         # Shielded: one caller that goes away does not end the look-up of the others.
         return await asyncio.shield(lookup)
 

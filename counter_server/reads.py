@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from counter.background import heard
 from counter.fold import FoldCounts, fold
 from counter.keys import ROLLUP_BUCKETS, counter_hash, namespace_prefix
 from counter.metrics import ACCURATE_READS
@@ -33,11 +34,27 @@ class Reads:
         self._tail = tail
         self._layout = layout
         self._accurate_reads = ACCURATE_READS.at()
+        self._under_way: dict[CounterKey, asyncio.Task[dict[CounterKey, CachedCount]]] = {}
 
     async def rolled_up(self, namespace: Namespace, counters: Sequence[str]) -> list[CachedCount]:
-        """What is folded: cheap, and as complete as its stamp says."""
-        rows = await self.rows(namespace, counters)
-        return [self._count(row.rollup, row.through) for row in rows]
+        """What is folded: cheap, and as complete as its stamp says.
+
+        A counter that is being read for somebody else is not read again: an answer that began a
+        moment earlier is as true, by its own stamp. So however many ask for a counter that has just
+        left the caches, the store is asked once. (Watermark and row are shared as one: a row that
+        was asked for before the watermark could be older than its stamp.)
+        """
+        keys: list[CounterKey] = [(namespace.id, counter) for counter in counters]
+        unread = [key for key in keys if key not in self._under_way]
+        if unread:
+            reading = asyncio.create_task(self._read_rolled_up(namespace, unread))
+            reading.add_done_callback(heard)
+            self._under_way.update(dict.fromkeys(unread, reading))
+        found: dict[CounterKey, CachedCount] = {}
+        for each in {self._under_way[key] for key in keys}:
+            # Shielded: a caller that goes away does not take the answer from the others.
+            found |= await asyncio.shield(each)
+        return [found[key] for key in keys]
 
     async def accurate(self, namespace: Namespace, counters: Sequence[str]) -> list[CachedCount]:
         """Rollup and tail: includes every event that was acknowledged before the call."""
@@ -93,6 +110,17 @@ class Reads:
             rollup = row or ZERO
             answer.append(Row(rollup, max(watermarks[shard], rollup.through_window), shard))
         return answer
+
+    async def _read_rolled_up(
+        self, namespace: Namespace, keys: Sequence[CounterKey]
+    ) -> dict[CounterKey, CachedCount]:
+        try:
+            rows = await self.rows(namespace, [counter for _, counter in keys])
+        finally:
+            for key in keys:
+                self._under_way.pop(key, None)
+        counts = (self._count(row.rollup, row.through) for row in rows)
+        return dict(zip(keys, counts, strict=True))
 
     def _count(self, rollup: Rollup, through_window: int) -> CachedCount:
         return CachedCount(

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
+from counter.background import heard
 from counter.events import Event
 from counter.metrics import TAIL_EVENTS_KEPT, TAIL_READ_SECONDS, TAIL_SEGMENTS_FETCHED
 from counter.rollups import FoldRecord
@@ -99,6 +100,7 @@ class Tail:
         following = self._next[shard]
         if following is None:
             view = asyncio.get_running_loop().create_future()
+            view.add_done_callback(heard)
             following = self._next[shard] = _NextRead(after_window, set(keys), view)
             if shard not in self._reading:
                 self._reading[shard] = asyncio.create_task(self._read_while_asked(shard))

@@ -131,3 +131,5 @@ class Schedule:
         for planned in self._scheduler.get_jobs():
             if planned.next_run_time > now + planned.trigger.interval:
                 planned.modify(next_run_time=now)
+        # It may have looked at a clock that was behind for a moment, and sleep on since then.
+        self._scheduler.wakeup()

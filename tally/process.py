@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+import structlog
 import uvloop
 
 from counter.background import keep_running
@@ -23,6 +24,8 @@ _HEALTH_EVERY_S = 0.25
 # Short turns of the interpreter lock: threads hand their results over sooner.
 _SWITCH_INTERVAL_S = 0.001
 _GARBAGE_THRESHOLDS = (3_000, 50, 100)
+
+log = structlog.get_logger()
 
 # By service: what keeps it from serving, if anything does.
 Problems = Callable[[], Mapping[str, str | None]]
@@ -96,12 +99,25 @@ async def report_health(
 ) -> None:
     """Says of each service whether it is serving, now and on until the stack unwinds.
 
-    The process as a whole serves if all of its services do: `told` hears of that alone.
+    The process as a whole serves if all of its services do: `told` hears of that alone. The log
+    has the reason, which gRPC's health service has no room for.
     """
+    not_serving: set[str] = set()
+
+    def note(service: str, problem: str | None) -> None:
+        if problem is None and service in not_serving:
+            not_serving.discard(service)
+            log.info("a service serves again", action="serving_again", service=service)
+        elif problem is not None and service not in not_serving:
+            not_serving.add(service)
+            log.error(
+                "a service does not serve", action="not_serving", service=service, problem=problem
+            )
 
     async def report() -> None:
         found = problems()
         for service, problem in found.items():
+            note(service, problem)
             await rpc.set_serving(service, serving=problem is None)
         first = next((each for each in found.values() if each is not None), None)
         await rpc.set_serving("", serving=first is None)

@@ -33,6 +33,40 @@ def files_of(definitions: Mapping[str, str]) -> list[pb.NamespaceFile]:
     ]
 
 
+async def apply(stub: NamespaceServiceStub, wanted: dict[str, str]) -> pb.Version:
+    planned = await stub.PlanNamespaces(pb.PlanNamespacesRequest(files=files_of(wanted)))
+    request = pb.ApplyNamespacesRequest(
+        files=files_of(wanted),
+        expected_version=planned.base_version,
+        author="oncall",
+        reason="a test",
+        allow_data_loss=True,
+    )
+    return (await stub.ApplyNamespaces(request)).version
+
+
+async def rollback(stub: NamespaceServiceStub, version: int) -> pb.Version:
+    listed = await stub.ListNamespaces(pb.ListNamespacesRequest())
+    request = pb.RollbackNamespacesRequest(
+        version=version,
+        expected_version=listed.version,
+        author="oncall",
+        reason="a test",
+        allow_data_loss=True,
+    )
+    return (await stub.RollbackNamespaces(request)).version
+
+
+async def all_run(stub: NamespaceServiceStub, version: int, processes: int) -> None:
+    """Waits until so many processes are there, and each says that it runs this version."""
+    async with asyncio.timeout(30):
+        while True:
+            answer = await stub.ListProcesses(pb.ListProcessesRequest())
+            if [each.version for each in answer.processes] == [version] * processes:
+                return
+            await asyncio.sleep(0.05)
+
+
 def marked(chance: random.Random) -> dict[str, str]:
     """The tests' namespaces, changed in a way that callers notice or not, all with one mark."""
     mark = f"description: mark {next(_marks)}\n"

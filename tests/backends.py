@@ -31,6 +31,23 @@ def cassandra_node() -> CassandraNode:
 
 
 @cache
+def cassandra_ring() -> list[CassandraNode]:
+    """Three nodes of this run, ready. Whoever kills one starts it again."""
+    nodes = start_ring(Path(tempfile.mkdtemp(prefix="ring-", dir=_run_directory())))
+    for node in nodes:
+        _at_exit(node.kill)
+    return nodes
+
+
+def end_ring() -> None:
+    """Ends the three nodes, if there are any; who asks for them later gets new ones."""
+    if cassandra_ring.cache_info().currsize:
+        for node in cassandra_ring():
+            node.kill()
+        cassandra_ring.cache_clear()
+
+
+@cache
 def memcached_server() -> Memcached:
     """The memcached of this run; `.address` is for clients."""
     server = start_memcached()

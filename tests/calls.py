@@ -49,6 +49,11 @@ def refusal(call: Callable[[], Any]) -> Refusal:
     raise AssertionError(f"not refused: {answer}")
 
 
+def reason_of(error: Any) -> str:
+    """Why a call was refused; empty if no server said so: the connection broke, or time was up."""
+    return "" if rpc_status.from_call(error) is None else refusal_of(error).reason
+
+
 def refusal_of(error: Any) -> Refusal:
     """Takes an error apart; every error must be a rich one."""
     status = rpc_status.from_call(error)

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from counter.storage.cassandra import ClusterSettings
 from counter.storage.cassandra.schema import apply
+from counter.storage.cassandra.settings import TlsSettings
 from tests import backends
 from tests.cassandra_store import DATA_CENTER
+from tests.faults.injected import Faults
 from tests.processes import ProgramProcess, free_port, write_namespaces
 
 WINDOW_MS, ACCEPT_LIMIT_MS, CLOCK_SKEW_MS = 500, 1_500, 500
@@ -32,8 +34,9 @@ cassandra:
   data_center: {data_center}
   keyspace: {keyspace}
   request_timeout: 2s
-memcached:
+{tls}memcached:
   servers: [{memcached}]
+  timeout: 100ms
 control_plane:
   addresses: [{control_planes}]
   namespaces: namespaces
@@ -52,7 +55,10 @@ class Fleet:
         copies: int,
         memcached: str,
         log_retention: str = "1h",
+        window_ms: int = WINDOW_MS,
+        ca_file: Path | None = None,
     ) -> None:
+        """`ca_file`: whom to believe that a node is one, if connections are to be encrypted."""
         self._home = home
         self.cluster = ClusterSettings(
             contact_points=tuple(contact_points),
@@ -60,27 +66,25 @@ class Fleet:
             data_center=DATA_CENTER,
             keyspace=f"fleet_{secrets.token_hex(6)}",
             request_timeout_ms=10_000,
+            tls=None if ca_file is None else TlsSettings(ca_file=ca_file),
         )
         self._copies = copies
         # Where servers and workers listen for new versions.
         self._control_planes = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.namespaces = home / "namespaces"
         write_namespaces(self.namespaces)
-        self.config = home / "fleet.yaml"
-        self.config.write_text(
-            _CONFIG.format(
-                window_ms=WINDOW_MS,
-                accept_limit_ms=ACCEPT_LIMIT_MS,
-                clock_skew_ms=CLOCK_SKEW_MS,
-                contact_points=", ".join(contact_points),
-                port=port,
-                data_center=DATA_CENTER,
-                keyspace=self.cluster.keyspace,
-                memcached=memcached,
-                log_retention=log_retention,
-                control_planes=", ".join(self._control_planes),
-            )
-        )
+        self._settings = {
+            "window_ms": window_ms,
+            "accept_limit_ms": ACCEPT_LIMIT_MS,
+            "clock_skew_ms": CLOCK_SKEW_MS,
+            "port": port,
+            "data_center": DATA_CENTER,
+            "keyspace": self.cluster.keyspace,
+            "log_retention": log_retention,
+            "control_planes": ", ".join(self._control_planes),
+            "tls": "" if ca_file is None else f"  tls: {{ca_file: {ca_file}}}\n",
+        }
+        self.config = self._write_config("fleet", contact_points, memcached)
         self._unused = list(self._control_planes)
         self._processes: list[ProgramProcess] = []
 
@@ -100,15 +104,22 @@ class Fleet:
     async def apply_schema(self) -> None:
         await apply(self.cluster, {DATA_CENTER: self._copies}, lambda _: None)
 
-    def add(self, program: str, *flags: str) -> ProgramProcess:
+    def add(self, program: str, *flags: str, faults: Faults | None = None) -> ProgramProcess:
         """One more process, not started yet."""
         log = self._home / f"{program}-{len(self._processes)}.log"
         address = self._unused.pop(0) if program == "control-plane" else None
-        process = ProgramProcess(
-            log, program, "--config", str(self.config), *flags, address=address
-        )
+        config = ("--config", str(self.config))
+        process = ProgramProcess(log, program, *config, *flags, address=address, faults=faults)
         self._processes.append(process)
         return process
+
+    def _write_config(self, name: str, contact_points: Sequence[str], memcached: str) -> Path:
+        config = self._home / f"{name}.yaml"
+        points = ", ".join(contact_points)
+        config.write_text(
+            _CONFIG.format(contact_points=points, memcached=memcached, **self._settings)
+        )
+        return config
 
     async def start(self, *processes: ProgramProcess) -> None:
         """Starts all at once and waits until they serve."""

@@ -4,6 +4,7 @@ The calls are those of `tally verify`, which checks them; `expected` is a model 
 counters must be once every token is settled. Retries of one token are one event.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,8 @@ class History:
     deltas: dict[EventId, int | None] = field(default_factory=dict)  # None: a clear
     outcomes: dict[EventId, Outcome] = field(default_factory=dict)
     duplicates_seen: int = 0
+    cancelled: int = 0  # calls that their caller gave up
+    refusals: Counter[str] = field(default_factory=Counter)  # of writes, by reason
 
     def plan(self, event: EventId, delta: int | None) -> None:
         """The event is about to be sent, once or more often."""

@@ -12,9 +12,11 @@ import itertools
 import random
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -23,19 +25,35 @@ from counter.v1 import counter_service_pb2_grpc as pb_grpc
 from counter.v1 import rollup_service_pb2 as rollups_pb
 from counter.v1 import rollup_service_pb2_grpc as rollups_grpc
 from tally.verify.history import Call, CallKind, Outcome
-from tests.calls import refusal_of
+from tests.calls import reason_of
 from tests.history import EventId, History
 
 CLIENTS = 16
-COUNTERS = 200
 # Each audit reads a shard's whole log.
 COUNTERS_AUDITED = 25
+CHECKED_AT_ONCE = 20
 CONVERGED_WITHIN_S = 60.0
 NS = 1_000_000_000
+# On average, of a caller who gives up: about as long as a call takes.
+_PATIENCE_S = 0.01
 
 # A namespace that is deleted for a while, or takes smaller deltas only, refuses a call and says
 # nothing of its token: another attempt may have been taken. An expired token is refused for ever.
 _REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Habits:
+    """What the clients of a load do."""
+
+    late_s: tuple[float, float]  # how old the tokens are that are sent late
+    counters: int = 200
+    name: str = "counter"  # of counters and clients: loads with different ones do not meet
+    clears: float = 0.01  # of all events
+    reads: float = 0.0  # of all calls, beyond the few that there always are
+    events_least: int = 1_000  # before there is enough to be checked
+    pause_s: float = 0.0  # of a client, between its calls
+    cancels: float = 0.0  # of all calls: given up by their caller, before or after they are done
 
 
 def token_message(event: EventId) -> pb.IdempotencyToken:
@@ -57,24 +75,26 @@ def open_channel(address: str) -> grpc.aio.Channel:
 
 class Client:
     def __init__(
-        self, number: int, addresses: Sequence[str], history: History, late_s: tuple[float, float]
+        self, number: int, addresses: Sequence[str], history: History, habits: Habits
     ) -> None:
         self.random = random.Random(number)
-        self.number = number
+        self.name = f"{habits.name}-{number}"
         self.history = history
         self.tokens = itertools.count()
-        self.late_s = late_s
+        self.habits = habits
         self.channels = [open_channel(address) for address in addresses]
         self.stubs = [pb_grpc.CounterServiceStub(channel) for channel in self.channels]
         self.sent: list[EventId] = []
         self.seen_ns: dict[tuple[str, str], int] = {}  # by counter: the last complete_through
         # Only this client writes to its own counter, so it knows what an accurate read must say.
-        self.own = ("quotas", f"own-{number}")
+        self.own = ("quotas", f"own-{self.name}")
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             kind = self.random.random()
-            if kind < 0.03:
+            if self.sent and self.random.random() < self.habits.reads:
+                await self.read_any_counter()
+            elif kind < 0.03:
                 await self.read_own_counter()
             elif kind < 0.05 and self.sent:
                 await self.read_any_counter()
@@ -88,16 +108,19 @@ class Client:
                 else:
                     for _ in range(copies):
                         await self.send(event)
+            if self.habits.pause_s:
+                await asyncio.sleep(self.habits.pause_s)
 
     def new_event(self, kind: float) -> EventId:
         time_ns = time.time_ns()
         if kind < 0.15:  # later than the platform accepts, or about to be
-            time_ns -= int(self.random.uniform(*self.late_s) * NS)
-        number = self.random.randrange(COUNTERS)
+            time_ns -= int(self.random.uniform(*self.habits.late_s) * NS)
+        number = self.random.randrange(self.habits.counters)
         namespace = "plays" if number % 2 else "quotas"
-        token = f"client{self.number}-{next(self.tokens)}"
-        event = EventId(namespace, f"counter-{number}", time_ns, token)
-        delta = None if self.random.random() < 0.01 else self.random.choice([-3, -1, 1, 2, 5, 1000])
+        token = f"{self.name}-{next(self.tokens)}"
+        event = EventId(namespace, f"{self.habits.name}-{number}", time_ns, token)
+        is_clear = self.random.random() < self.habits.clears
+        delta = None if is_clear else self.random.choice([-3, -1, 1, 2, 5, 1000])
         self.history.plan(event, delta)
         self.sent.append(event)
         return event
@@ -112,22 +135,31 @@ class Client:
         stub = self.random.choice(self.stubs)
         outcome, reason = Outcome.OK, ""
         invoked_ns = time.monotonic_ns()
+        if delta is None:
+            call = stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
+        else:
+            call = stub.AddCount(pb.AddCountRequest(delta=delta, **common), timeout=5)
+        if self.random.random() < self.habits.cancels:
+            patience_s = self.random.expovariate(1 / _PATIENCE_S)
+            asyncio.get_running_loop().call_later(patience_s, call.cancel)
         try:
-            if delta is None:
-                answer = await stub.ClearCount(pb.ClearCountRequest(**common), timeout=5)
-            else:
-                request = pb.AddCountRequest(delta=delta, **common)
-                answer = await stub.AddCount(request, timeout=5)
+            answer = await call
             self.history.duplicates_seen += answer.duplicate
         except grpc.aio.AioRpcError as error:
-            outcome = Outcome.UNKNOWN
+            outcome, reason = Outcome.UNKNOWN, reason_of(error)
+            self.history.refusals[reason] += 1
             if error.code() in _REFUSALS:
-                outcome, reason = Outcome.FAIL, refusal_of(error).reason
+                outcome = Outcome.FAIL
             elif error.code() is grpc.StatusCode.UNAVAILABLE:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(max(0.05, self.habits.pause_s))
+        except asyncio.CancelledError:
+            if not call.cancelled():
+                raise  # it is the client that is cancelled
+            outcome = Outcome.UNKNOWN
+            self.history.cancelled += 1
         self.history.record(
             Call(
-                client=str(self.number),
+                client=self.name,
                 call=CallKind.CLEAR if delta is None else CallKind.ADD,
                 namespace=event.namespace,
                 counter=event.counter,
@@ -144,7 +176,7 @@ class Client:
     async def read_own_counter(self) -> None:
         """Only this client writes to it, so an accurate read leaves little to be explained."""
         namespace, counter = self.own
-        event = EventId(namespace, counter, time.time_ns(), f"own{self.number}-{next(self.tokens)}")
+        event = EventId(namespace, counter, time.time_ns(), f"own-{self.name}-{next(self.tokens)}")
         self.history.plan(event, 1)
         await self.send(event)
         await self.read(namespace, counter)
@@ -163,7 +195,7 @@ class Client:
             value = (await self.random.choice(self.stubs).GetCount(request, timeout=5)).value
         except grpc.aio.AioRpcError:
             return
-        call = read_call(f"{self.number}", namespace, counter, invoked_ns, value, at_least_ns)
+        call = read_call(self.name, namespace, counter, invoked_ns, value, at_least_ns)
         self.history.record(call)
         if call.complete_through_ns is not None:
             self.seen_ns[namespace, counter] = call.complete_through_ns
@@ -234,33 +266,37 @@ async def settle_all(stub: pb_grpc.CounterServiceStub, history: History) -> None
 
 async def assert_counts(stub: pb_grpc.CounterServiceStub, history: History) -> None:
     last_ns = max(event.time_ns for event in history.deltas)
-    for namespace, counter in history.counters():
+
+    async def read(namespace: str, counter: str, request: pb.GetCountRequest) -> pb.CountValue:
+        invoked_ns = time.monotonic_ns()
+        value = (await stub.GetCount(request, timeout=10)).value
+        history.record(read_call("checking", namespace, counter, invoked_ns, value))
+        return value
+
+    async def assert_count(namespace: str, counter: str) -> None:
         expected = history.expected(namespace, counter)
         request = pb.GetCountRequest(namespace=namespace, counter_name=counter)
         ends = time.monotonic() + CONVERGED_WITHIN_S
         while True:  # no write happens any more: only folds make it fresher
-            invoked_ns = time.monotonic_ns()
-            value = (await stub.GetCount(request, timeout=10)).value
-            history.record(read_call("checking", namespace, counter, invoked_ns, value))
+            value = await read(namespace, counter, request)
             if value.complete_through.ToNanoseconds() >= last_ns:
                 break
             assert time.monotonic() < ends, f"{counter} stays stale: {value}"
             await asyncio.sleep(0.05)
         assert (value.count, value.epoch) == expected, f"{namespace}/{counter}"
         request.max_staleness.FromNanoseconds(0)
-        invoked_ns = time.monotonic_ns()
-        accurate = (await stub.GetCount(request, timeout=10)).value
-        history.record(read_call("checking", namespace, counter, invoked_ns, accurate))
+        accurate = await read(namespace, counter, request)
         assert accurate.source == pb.SOURCE_ROLLUP_AND_TAIL
         assert (accurate.count, accurate.epoch) == expected, f"{namespace}/{counter}, accurate"
+
+    await _of_each(history.counters(), assert_count)
 
 
 async def assert_history(stub: pb_grpc.CounterServiceStub, history: History) -> None:
     """What was added in each step, and the count at the end of it, are what happened until then."""
     first_ns = min(event.time_ns for event in history.deltas)
-    for namespace, counter in history.counters():
-        if namespace != "plays":
-            continue
+
+    async def assert_steps(namespace: str, counter: str) -> None:
         request = pb.GetCountHistoryRequest(namespace=namespace, counter_name=counter)
         request.start.FromNanoseconds(first_ns)
         answer = await stub.GetCountHistory(request, timeout=10)
@@ -283,13 +319,23 @@ async def assert_history(stub: pb_grpc.CounterServiceStub, history: History) -> 
             through_ns = value.complete_through.ToNanoseconds() + 1
             assert (value.count, value.epoch) == history.expected(namespace, counter, through_ns)
 
+    await _of_each([each for each in history.counters() if each[0] == "plays"], assert_steps)
+
+
+async def _of_each(
+    counters: Sequence[tuple[str, str]], check: Callable[[str, str], Awaitable[None]]
+) -> None:
+    """Some at a time: reads that come together cost a server little more than one."""
+    for start in range(0, len(counters), CHECKED_AT_ONCE):
+        await asyncio.gather(*(check(*each) for each in counters[start : start + CHECKED_AT_ONCE]))
+
 
 async def assert_audits(address: str, history: History) -> None:
     """Computed again from the events that are kept, counters are what they are."""
     counters = history.counters()
     async with open_channel(address) as channel:
         stub = rollups_grpc.RollupServiceStub(channel)
-        for namespace, counter in counters[:: len(counters) // COUNTERS_AUDITED]:
+        for namespace, counter in counters[:: max(1, len(counters) // COUNTERS_AUDITED)]:
             request = rollups_pb.AuditCounterRequest(namespace=namespace, counter_name=counter)
             audit = await stub.AuditCounter(request, timeout=30)
             assert audit.result == rollups_pb.AUDIT_RESULT_EQUAL, f"{namespace}/{counter}: {audit}"
@@ -299,11 +345,12 @@ async def assert_audits(address: str, history: History) -> None:
 class Load:
     """Clients at work, until `stop`."""
 
-    def __init__(self, addresses: Sequence[str], *, late_s: tuple[float, float]) -> None:
+    def __init__(self, addresses: Sequence[str], habits: Habits) -> None:
         self.history = History()
         self._addresses = addresses
+        self._events_least = habits.events_least
         self._clients = [
-            Client(number, addresses, self.history, late_s) for number in range(CLIENTS)
+            Client(number, addresses, self.history, habits) for number in range(CLIENTS)
         ]
         self._stop = asyncio.Event()
         self._running = [asyncio.create_task(client.run(self._stop)) for client in self._clients]
@@ -316,10 +363,42 @@ class Load:
             assert time.monotonic() < ends, f"only {self._acknowledged() - before} in {within_s} s"
             await asyncio.sleep(0.05)
 
+    async def refused(self, reason: str, more: int = 1, *, within_s: float = 60.0) -> None:
+        """Waits until so many more writes are refused for this reason."""
+        refusals = self.history.refusals
+        before, ends = refusals[reason], time.monotonic() + within_s
+        while refusals[reason] < before + more:
+            assert time.monotonic() < ends, f"refused since then: {refusals}"
+            await asyncio.sleep(0.05)
+
+    def unanswered(self) -> list[EventId]:
+        """What was sent, or is about to be, and has no outcome yet."""
+        outcomes = self.history.outcomes
+        return [event for event, outcome in outcomes.items() if outcome is Outcome.UNKNOWN]
+
+    async def send_again(self, events: Sequence[EventId]) -> None:
+        """The same tokens once more, each by one of the clients."""
+        await asyncio.gather(
+            *(self._clients[at % CLIENTS].send(event) for at, event in enumerate(events))
+        )
+
     async def into_another_minute(self) -> None:
         """Waits until events of two minutes at least are acknowledged: steps of the history."""
         while len(self._minutes()) < 2:
             await self.acknowledged(50)
+
+    async def enough(self) -> None:
+        """Goes on until there is enough to be checked."""
+        while not self._is_enough():
+            await self.acknowledged(20)
+
+    async def finish(self, *, converges_s: float, worker: str) -> None:
+        """Goes on until there is enough to be checked, leaves the platform alone for as long as it
+        may take to converge (I2), and checks."""
+        await self.enough()
+        await self.stop()
+        await asyncio.sleep(converges_s)
+        await self.check(worker=worker)
 
     async def stop(self) -> None:
         self._stop.set()
@@ -361,16 +440,21 @@ class Load:
 
     def _assert_it_was_a_test(self) -> None:
         """Tokens were sent twice and late, duplicates were told, and counters cleared."""
-        history = self.history
-        assert len(history.deltas) > 1_000
-        assert history.writes > len(history.deltas) * 1.3
-        report = history.report()
+        assert self._is_enough()
+        report = self.history.report()
         assert all(report.checked.values()), report.checked
         assert report.tokens_unsettled == 0
         assert report.counters_read_whole == report.counters
-        assert list(history.outcomes.values()).count(Outcome.FAIL) > 10
-        assert history.duplicates_seen > 10
-        assert any(delta is None for delta in history.deltas.values())
+
+    def _is_enough(self) -> bool:
+        history = self.history
+        return (
+            len(history.deltas) > self._events_least
+            and history.writes > len(history.deltas) * 1.3
+            and list(history.outcomes.values()).count(Outcome.FAIL) > 10
+            and history.duplicates_seen > 10
+            and any(delta is None for delta in history.deltas.values())
+        )
 
     def _minutes(self) -> set[int]:
         return {event.time_ns // (60 * NS) for event in self.history.deltas}
@@ -380,9 +464,9 @@ class Load:
 
 
 @asynccontextmanager
-async def under_load(*addresses: str, late_s: tuple[float, float]) -> AsyncIterator[Load]:
-    """`late_s`: how old the tokens are that clients send late."""
-    load = Load(addresses, late_s=late_s)
+async def under_load(*addresses: str, **habits: Any) -> AsyncIterator[Load]:
+    """By clients with these habits."""
+    load = Load(addresses, Habits(**habits))
     try:
         yield load
     finally:

@@ -13,6 +13,9 @@ from typing import Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.faults.injected import Faults
+
+ROOT = Path(__file__).parents[1]
 READY_WITHIN_S = 120.0
 NAMESPACES = {
     "plays": (
@@ -53,16 +56,29 @@ class ProgramProcess:
         *arguments: str,
         run_by: Sequence[str] = (),
         address: str | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self.address = address or f"127.0.0.1:{free_port()}"
         self.log = log
-        self._command = [*run_by, sys.executable, "-m", "tally", program]
+        started_by: Sequence[str] = ("-m", "tally")
+        self._environment = dict(os.environ)
+        self._directory: Path | None = None  # in which it runs; None: where the tests do
+        if faults is not None:
+            started_by = faults.python_arguments
+            self._environment["PYTHONPATH"] = str(ROOT)
+        self._command = [*run_by, sys.executable, *started_by, program]
         self._command += ["--listen", self.address, *arguments]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, wait: bool = True) -> Self:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                cwd=self._directory,
+            )
         if wait:
             self.wait_ready()
         return self
@@ -98,6 +114,10 @@ class ProgramProcess:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(10)
 
+    def wait_killed(self, within_s: float = 60.0) -> None:
+        """Waits until something killed it (kill -9)."""
+        assert self.process.wait(within_s) == -signal.SIGKILL, self.log.read_text()[-4000:]
+
     def pause(self) -> None:
         """The process stands still: no chance to say so, and it does not know."""
         self.process.send_signal(signal.SIGSTOP)
@@ -118,13 +138,20 @@ class ProgramProcess:
 class TallyProcess(ProgramProcess):
     """`tally serve`: all of it, on its embedded store."""
 
-    def __init__(self, home: Path, *flags: str, run_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *flags: str,
+        run_by: Sequence[str] = (),
+        faults: Faults | None = None,
+    ) -> None:
         self.data = home / "data"
         self.namespaces = home / "namespaces"
         if not self.namespaces.exists():
             write_namespaces(self.namespaces)
         places = ("--data", str(self.data), "--namespaces", str(self.namespaces))
-        super().__init__(home / "tally.log", "serve", *places, *flags, run_by=run_by)
+        log = home / "tally.log"
+        super().__init__(log, "serve", *places, *flags, run_by=run_by, faults=faults)
 
 
 def run_tally(*arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:

@@ -1,8 +1,25 @@
-"""What scripted servers need to take part in a stream of adds."""
+"""What it takes to send a stream of adds, or to answer one as a scripted server."""
+
+import time
 
 from counter.errors import TallyError
 from counter.rpc.status import code_of
 from counter.v1 import counter_service_pb2 as pb
+
+
+def batch_of(counter: str, number: int, adds: int) -> pb.StreamAddCountRequest:
+    """So many adds of 1, in columns, each with a token of its own."""
+    now_ns = time.time_ns()
+    return pb.StreamAddCountRequest(
+        sequence_number=number,
+        namespace="plays",
+        columns=pb.AddCountColumns(
+            counter_name=[counter] * adds,
+            delta=[1] * adds,
+            token=[f"{counter}-{number}-{at}" for at in range(adds)],
+            generation_time_ns=[now_ns] * adds,
+        ),
+    )
 
 
 def outcome_of(error: TallyError) -> pb.AddCountOutcome:

@@ -23,12 +23,13 @@ def make_certificate(directory: Path, address: str = "127.0.0.1") -> NodeTls:
     store = ["-keystore", str(made.keystore), "-storepass", made.password, "-alias", "node"]
     key = ["-storetype", "PKCS12", "-keyalg", "EC", "-groupname", "secp256r1"]
     whose = ["-dname", f"CN={address}", "-ext", f"SAN=ip:{address},dns:localhost"]
-    _keytool("-genkeypair", *key, *whose, "-validity", str(VALID_DAYS), *store)
-    _keytool("-exportcert", "-rfc", "-file", str(made.certificate), *store)
+    keytool("-genkeypair", *key, *whose, "-validity", str(VALID_DAYS), *store)
+    keytool("-exportcert", "-rfc", "-file", str(made.certificate), *store)
     return made
 
 
-def _keytool(*arguments: str) -> None:
+def keytool(*arguments: str) -> None:
+    """Runs Java's program for keys and certificates; SetupError says what it did not like."""
     # Every Java has it, beside the program `java` itself.
     program = Path(find_java().path).resolve().with_name("keytool")
     done = subprocess.run(

@@ -17,7 +17,15 @@ import pytest
 from counter.v1 import counter_service_pb2 as counter_pb
 from counter.v1 import namespace_service_pb2 as pb
 from counter.v1.namespace_service_pb2_grpc import NamespaceServiceStub
-from tests.admins import BASE, Admin, Batches, assert_whole, files_of
+from tests.admins import (
+    BASE,
+    Admin,
+    Batches,
+    all_run,
+    apply,
+    assert_whole,
+    rollback,
+)
 from tests.calls import Calls, Refusal, eventually, fresh_counter, refusal, refusal_of, token
 from tests.fleet import CONVERGENCE_S, LATE_S, Fleet
 from tests.load import Load, open_channel, under_load
@@ -35,40 +43,6 @@ async def running(home: Path) -> AsyncIterator[Fleet]:
         yield fleet
     finally:
         fleet.end()
-
-
-async def apply(stub: NamespaceServiceStub, wanted: dict[str, str]) -> pb.Version:
-    planned = await stub.PlanNamespaces(pb.PlanNamespacesRequest(files=files_of(wanted)))
-    request = pb.ApplyNamespacesRequest(
-        files=files_of(wanted),
-        expected_version=planned.base_version,
-        author="oncall",
-        reason="a test",
-        allow_data_loss=True,
-    )
-    return (await stub.ApplyNamespaces(request)).version
-
-
-async def rollback(stub: NamespaceServiceStub, version: int) -> pb.Version:
-    listed = await stub.ListNamespaces(pb.ListNamespacesRequest())
-    request = pb.RollbackNamespacesRequest(
-        version=version,
-        expected_version=listed.version,
-        author="oncall",
-        reason="a test",
-        allow_data_loss=True,
-    )
-    return (await stub.RollbackNamespaces(request)).version
-
-
-async def all_run(stub: NamespaceServiceStub, version: int, processes: int) -> None:
-    """Waits until so many processes are there, and each says that it runs this version."""
-    async with asyncio.timeout(30):
-        while True:
-            answer = await stub.ListProcesses(pb.ListProcessesRequest())
-            if [each.version for each in answer.processes] == [version] * processes:
-                return
-            await asyncio.sleep(0.05)
 
 
 async def spoil(folder: Path, stop: asyncio.Event) -> int:

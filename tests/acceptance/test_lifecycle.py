@@ -13,8 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import namespace_service_pb2 as namespaces_pb
-from counter.v1 import rollup_service_pb2 as rollups_pb
-from tests.calls import Calls, eventually, fresh_counter, refusal, refusal_of, token
+from tests.calls import Calls, eventually, fresh_counter, refusal, token
 from tests.processes import FAST, TallyProcess, run_tally, write_namespaces
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -188,44 +187,3 @@ def test_namespaces_change_while_running(own_tally: TallyProcess) -> None:
         assert calls.accurate("plays", counter) == 0
         change("rollback", str(version + 1))  # the one that was deleted, with its counts
         assert calls.accurate("plays", counter) == 12
-
-
-def test_overload_is_refused_with_a_time_to_come_back(own_tally: TallyProcess) -> None:
-    own_tally.start()
-    counter, clients = fresh_counter(), 24
-    refusals: list[str] = []
-    start = threading.Barrier(clients + 1)
-
-    def flood(_: int) -> int:
-        items = [
-            pb.AddCountItem(counter_name=counter, delta=1, idempotency_token=token())
-            for _ in range(5_000)
-        ]
-        request = pb.BatchAddCountRequest(namespace="plays", items=items)
-        with Calls(own_tally.address) as calls:
-            start.wait()
-            try:
-                outcomes = calls.counters.BatchAddCount(request, timeout=30).outcomes
-            except grpc.RpcError as error:
-                seen = refusal_of(error)
-                assert seen.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-                assert seen.retry_after_s is not None
-                refusals.append(seen.reason)
-                return 0
-            return sum(each.code == 0 for each in outcomes)
-
-    # Whoever holds the file's write lock is a store that has become very slow.
-    slow = sqlite3.connect(own_tally.data / "tally.db", isolation_level=None)
-    with ThreadPoolExecutor(clients) as pool:
-        floods = [pool.submit(flood, number) for number in range(clients)]
-        slow.execute("BEGIN IMMEDIATE")
-        start.wait()
-        eventually(lambda: len(refusals), lambda count: count > 0, within_s=4)
-        slow.execute("ROLLBACK")
-        taken = sum(each.result() for each in floods)
-    slow.close()
-    assert set(refusals) == {"OVERLOADED"}
-    with Calls(own_tally.address) as calls:
-        assert calls.accurate("plays", counter) == taken  # nothing of the refused ones
-        status = calls.rollups.GetRollupStatus(rollups_pb.GetRollupStatusRequest(), timeout=5)
-        assert status.problem == ""

@@ -3,14 +3,12 @@
 import re
 import socket
 import threading
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from counter.v1 import counter_service_pb2 as pb
 from counter.v1 import namespace_service_pb2 as namespaces_pb
@@ -24,41 +22,11 @@ from tests.processes import (
     run_tally,
     write_namespaces,
 )
+from tests.scrape import Scrape
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 DOCUMENTED = dict(re.findall(r"^\| `(tally_\w+)` \| \w+ \| .*?\| (.+) \|$", PAGE, re.MULTILINE))
 EMBEDDED = {name for name, meaning in DOCUMENTED.items() if not meaning.startswith("*fleet:*")}
-
-
-class Scrape:
-    """One answer of the endpoint."""
-
-    def __init__(self, address: str) -> None:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-            self.text: str = answer.read().decode()
-        self.families = {
-            family.name: family for family in text_string_to_metric_families(self.text)
-        }
-
-    def total(self, name: str, **labels: str) -> float:
-        """The sum over all series of a sample that have these labels."""
-        return sum(
-            sample.value
-            for family in self.families.values()
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
-
-    def values(self, name: str) -> list[float]:
-        return [sample.value for sample in self.families[name].samples]
-
-    def names(self) -> set[str]:
-        """As the page has them: counters with their `_total`."""
-        return {
-            f"{name}_total" if family.type == "counter" else name
-            for name, family in self.families.items()
-            if not name.startswith("process_")
-        }
 
 
 class Watched:

@@ -16,15 +16,14 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from prometheus_client.parser import text_string_to_metric_families
 
-from tally import CounterClient
 from tests.calls import Calls, eventually, fresh_counter
 from tests.fleet import CONVERGENCE_S, LATE_S, Fleet
 from tests.load import open_channel, under_load
 from tests.processes import ProgramProcess, free_port, run_tally
+from tests.scrape import Scrape
+from tests.sdk_callers import callers_who_must_not_notice
 
-SDK_CLIENTS = 8
 PROCESSES = {"1", "2"}
 SERVE_AGAIN_WITHIN_S = 60.0
 
@@ -72,14 +71,7 @@ class Server:
 
     def total(self, name: str, **labels: str) -> float:
         """The sum over all series of a sample that have these labels."""
-        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
+        return Scrape(self.metrics).total(name, **labels)
 
     def calls(self, number: str) -> float:
         """How many calls a process has answered since its start."""
@@ -181,35 +173,12 @@ async def test_exactly_once_through_the_kill_of_a_process(
 
 
 async def test_callers_of_the_sdk_do_not_notice(server: Server) -> None:
-    counter, stop = fresh_counter(), asyncio.Event()
-    added = [0] * SDK_CLIENTS
-
-    async def call(number: int) -> None:
-        async with CounterClient(server.address, namespace="quotas") as client:
-            while not stop.is_set():
-                await client.add(counter, 1)
-                added[number] += 1
-
-    async def everybody_adds() -> None:
-        wanted = [each + 5 for each in added]
-        while any(seen < least for seen, least in zip(added, wanted, strict=True)):
-            done, _ = await asyncio.wait(callers, timeout=0.05)
-            assert not done, [each.exception() for each in done]
-
-    callers = [asyncio.create_task(call(number)) for number in range(SDK_CLIENTS)]
-    try:
-        async with asyncio.timeout(100):
-            await everybody_adds()
-            server.kill("2")
-            await everybody_adds()
-            await asyncio.to_thread(server.wait_whole)
-            await everybody_adds()
-    finally:
-        stop.set()
-        ends = await asyncio.gather(*callers, return_exceptions=True)
-    assert ends == [None] * SDK_CLIENTS
-    async with CounterClient(server.address, namespace="quotas") as client:
-        assert (await client.get(counter)).count == sum(added)
+    async with callers_who_must_not_notice(server.address, count=8) as callers:
+        await callers.everybody_adds()
+        server.kill("2")
+        await callers.everybody_adds()
+        await asyncio.to_thread(server.wait_whole)
+        await callers.everybody_adds()
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

@@ -131,30 +131,6 @@ def test_duplicates_before_and_after_the_fold(calls: Calls) -> None:
     )
 
 
-def test_counts_beyond_64_bits_are_kept_and_clamped(calls: Calls) -> None:
-    counter = fresh_counter()
-    item = {"counter_name": counter, "delta": 2**53}
-    for _ in range(2):
-        items = [pb.AddCountItem(**item, idempotency_token=token()) for _ in range(600)]
-        calls.counters.BatchAddCount(
-            pb.BatchAddCountRequest(namespace="large", items=items), timeout=10
-        )
-    value = calls.get("large", counter, max_staleness_s=0)
-    assert (value.count, value.saturated) == (2**63 - 1, True)
-    last = token()
-    calls.add("large", counter, -(2**53), last)
-    calls.folded_status("large", counter, last)
-    items = [
-        pb.AddCountItem(counter_name=counter, delta=-(2**53), idempotency_token=token())
-        for _ in range(1_198)
-    ]
-    calls.counters.BatchAddCount(
-        pb.BatchAddCountRequest(namespace="large", items=items), timeout=10
-    )
-    value = calls.get("large", counter, max_staleness_s=0)
-    assert (value.count, value.saturated) == (2**53, False)
-
-
 def test_best_effort_counts_and_dedupes_and_says_nothing_about_freshness(calls: Calls) -> None:
     counter, add = fresh_counter(), token()
     assert not calls.add("hits", counter, -5, add).duplicate

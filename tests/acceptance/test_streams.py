@@ -18,6 +18,7 @@ import pytest
 from counter.v1 import counter_service_pb2 as pb
 from tests.calls import Calls, fresh_counter
 from tests.processes import TallyProcess
+from tests.streamed_adds import batch_of
 
 ROOT = Path(__file__).parents[2]
 GRPCURL = ROOT / ".tools" / "bin" / "grpcurl"
@@ -123,20 +124,6 @@ def run_script(command: list[str], environment: dict[str, str]) -> str:
     return run.stdout
 
 
-def batch(counter: str, number: int, adds: int = ADDS_PER_BATCH) -> pb.StreamAddCountRequest:
-    now_ns = time.time_ns()
-    return pb.StreamAddCountRequest(
-        sequence_number=number,
-        namespace="plays",
-        columns=pb.AddCountColumns(
-            counter_name=[counter] * adds,
-            delta=[1] * adds,
-            token=[f"{counter}-{number}-{at}" for at in range(adds)],
-            generation_time_ns=[now_ns] * adds,
-        ),
-    )
-
-
 def applied(answer: pb.StreamAddCountResponse) -> int | None:
     """How many adds of a batch count; None if the same has to be sent again to know."""
     if answer.all_added:
@@ -160,7 +147,7 @@ class Sender:
     def stream(self, address: str, new: int, *, then: Callable[[int], None]) -> None:
         """Sends what was not answered before, and new batches; tells `then` of each answer."""
         for number in itertools.islice(self._numbers, new):
-            self.unanswered[number] = batch(self._counter, number)
+            self.unanswered[number] = batch_of(self._counter, number, ADDS_PER_BATCH)
         sent = list(self.unanswered.values())
         with Calls(address) as calls:
             try:
@@ -178,43 +165,6 @@ class Sender:
         if number is not None:
             self.counted += number
             del self.unanswered[answer.sequence_number]
-
-
-def resident_mib(tally: TallyProcess) -> float:
-    status = Path(f"/proc/{tally.process.pid}/status").read_text()
-    [line] = [each for each in status.splitlines() if each.startswith("VmRSS:")]
-    return int(line.split()[1]) / 1_024
-
-
-def test_a_caller_that_does_not_read_is_held_back(own_tally: TallyProcess) -> None:
-    own_tally.start()
-    offered, adds_per_batch, sent = 800, 2_000, 0
-    refused = batch(fresh_counter(), 1, adds_per_batch)
-    refused.namespace = "playz"  # each add is answered with that: over 200 MB in all
-
-    def batches() -> Iterator[pb.StreamAddCountRequest]:
-        nonlocal sent
-        for number in range(1, offered + 1):
-            refused.sequence_number = sent = number
-            yield refused
-
-    with Calls(own_tally.address) as sending, Calls(own_tally.address) as others:
-        others.add("plays", fresh_counter())
-        before_mib = resident_mib(own_tally)
-        stream = sending.counters.StreamAddCount(batches(), timeout=100)
-        seen = -1
-        while seen < sent or sent == 0:  # until no more goes out
-            seen = sent
-            time.sleep(1)
-        assert sent < offered / 2
-        assert resident_mib(own_tally) < before_mib + 100
-        others.add("plays", fresh_counter())  # nobody else notices
-        answered = 0
-        for answer in stream:
-            answered += 1
-            assert answer.sequence_number == answered
-            assert len(answer.outcomes) == adds_per_batch
-        assert answered == sent == offered
 
 
 @pytest.mark.timeout(180)
@@ -250,7 +200,7 @@ def test_a_server_that_stops_ends_streams_with_ok(own_tally: TallyProcess) -> No
     counter, more = fresh_counter(), threading.Event()
 
     def batches() -> Iterator[pb.StreamAddCountRequest]:
-        yield batch(counter, 1)
+        yield batch_of(counter, 1, ADDS_PER_BATCH)
         more.wait(60)  # the stream stays open
 
     with Calls(own_tally.address) as calls:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from counter.background import heard
+
 T = TypeVar("T")
 
 
@@ -35,6 +37,6 @@ class SharedRead(Generic[T]):
                     asked.set_result(await self._read())
                 except Exception as error:
                     asked.set_exception(error)
-                    asked.exception()  # callers that went away leave nobody to take it
+                    heard(asked)
         finally:
             self._reading = None

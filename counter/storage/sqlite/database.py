@@ -244,6 +244,11 @@ def _explain(error: sqlite3.Error, path: str) -> str:
         return f"{path} is damaged ({error}): stop Tally and restore the data directory"
     if code == sqlite3.SQLITE_READONLY:
         return f"{path} is read-only: make it writable"
+    if code == sqlite3.SQLITE_IOERR:
+        return (
+            f"{path}: {error}. The disk failed, or turned read-only after an error: look into the "
+            "system's log, mend it, and restart Tally"
+        )
     return f"{path}: {error}"
 
 

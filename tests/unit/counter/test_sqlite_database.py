@@ -365,7 +365,7 @@ async def test_an_error_that_passes_leaves_no_problem_behind(database: Database)
     def fail(connection: sqlite3.Connection) -> None:
         raise _error(sqlite3.SQLITE_IOERR_WRITE)
 
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable, match="read-only after an error"):
         await database.write(fail)
     assert database.problem is not None
     await database.write(lambda connection: None)

@@ -1,6 +1,10 @@
 """A server's parts on stores in memory, with a worker beside them that folds when told."""
 
+import asyncio
 import dataclasses
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +137,15 @@ class Parts:
     @property
     def window(self) -> int:
         return self.layout.window_of(self.clock.now_ns())
+
+
+@contextmanager
+def no_error_is_left_over() -> Iterator[None]:
+    """Of what ends within, no error ends in the log because nobody was there to take it."""
+    left_over: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: left_over.append(context))
+    yield
+    gc.collect()
+    loop.set_exception_handler(None)
+    assert left_over == []

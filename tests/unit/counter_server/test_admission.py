@@ -150,6 +150,18 @@ def test_a_skewed_clock_accepts_nothing_until_it_is_right(
     assert parts.admission.problem() is None
 
 
+def test_a_server_whose_clock_is_behind_does_not_blame_its_callers(parts: Parts) -> None:
+    right_ns = parts.clock.now_ns() + 60 * NS_PER_S
+    parts.admission.observe(Closed(parts.layout.from_window, right_ns))
+    in_time = ("t", right_ns, "")
+    assert isinstance(refused(parts, token=in_time), ClockSkewed)
+    admitted, errors = parts.admission.events(
+        PLAYS, [("views", 1, "t", right_ns, "")], parts.clock.now_ns()
+    )
+    assert admitted == []
+    assert isinstance(errors[0], ClockSkewed)
+
+
 @pytest.mark.parametrize("skew_ms", [500, -500, 0])
 def test_a_skew_within_the_limit_is_accepted(parts: Parts, skew_ms: int) -> None:
     store_ns = parts.clock.now_ns() - skew_ms * NS_PER_MS

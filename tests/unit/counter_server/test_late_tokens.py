@@ -21,7 +21,7 @@ from counter.rollups import FoldRecord
 from counter.storage.ports import FOREVER
 from counter_server.late import TokenStatus
 from tests.tampered import settle
-from tests.unit.counter_server.parts import Parts
+from tests.unit.counter_server.parts import Parts, no_error_is_left_over
 
 AGE_MS = 3_000
 
@@ -237,6 +237,24 @@ async def test_a_caller_that_goes_away_does_not_end_the_look_up_of_the_others(
     assert await staying is True
     assert leaving.cancelled()
     assert parts.script.calls["event_log.bodies"] == 1
+
+
+async def test_a_look_up_that_fails_when_its_callers_are_gone(parts: Parts) -> None:
+    async def fail(*_: Any) -> None:
+        raise StoreUnavailable("away", retry_after_ms=1)
+
+    parts.script.answers["ledger.watermarks"] = fail
+    release = parts.script.hold("ledger.watermarks")
+    with no_error_is_left_over():
+        asking = asyncio.create_task(outcome(parts, parts.event("views", age_ms=AGE_MS)))
+        await settle()
+        assert parts.script.in_flight["ledger.watermarks"] == 1
+        asking.cancel()
+        del asking  # or it would keep what it waited for
+        await settle()
+        release.set()
+        await settle()
+        assert parts.script.in_flight["ledger.watermarks"] == 0
 
 
 async def test_a_store_that_fails_is_an_outcome_that_is_not_kept(parts: Parts) -> None:

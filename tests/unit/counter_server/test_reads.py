@@ -16,7 +16,7 @@ from counter.storage.ports import RollupRow
 from counter_server.tail import Tail
 from tests.stores import segment
 from tests.tampered import settle
-from tests.unit.counter_server.parts import PLATFORM, Parts
+from tests.unit.counter_server.parts import PLATFORM, Parts, no_error_is_left_over
 
 
 async def accurate(parts: Parts, counter: str = "views") -> CachedCount:
@@ -146,6 +146,45 @@ async def test_the_watermark_is_read_before_the_row(parts: Parts) -> None:
     assert count == CachedCount(0, stamp(parts, parts.layout.from_window - 1), 0, 0)
 
 
+async def test_a_counter_that_is_being_read_is_not_read_again(parts: Parts) -> None:
+    """Many ask at once when a counter has just left the caches: the store is asked once."""
+    await parts.write(parts.event("views", 5, "a"), parts.event("likes", 7, "b"))
+    await parts.fold_through(parts.window)
+    release = parts.script.hold("rollup_store.read")
+    first = [asyncio.create_task(rolled_up(parts)) for _ in range(100)]
+    await settle()
+    both = [
+        asyncio.create_task(parts.reads.rolled_up(parts.namespace, ["likes", "views"]))
+        for _ in range(100)
+    ]
+    await settle()
+    release.set()
+    assert {count.count for count in await asyncio.gather(*first)} == {5}
+    for likes, views in await asyncio.gather(*both):
+        assert (likes.count, views.count) == (7, 5)
+    assert parts.script.calls["rollup_store.read"] == 2  # "views", and then "likes" alone
+    await rolled_up(parts)
+    assert parts.script.calls["rollup_store.read"] == 3  # what is over is not shared
+
+
+async def test_a_shared_read_outlives_its_first_caller_and_fails_for_all(parts: Parts) -> None:
+    release = parts.script.hold("rollup_store.read")
+    readers = [asyncio.create_task(rolled_up(parts)) for _ in range(3)]
+    await settle()
+    readers[0].cancel()
+    release.set()
+    assert [count.count for count in await asyncio.gather(*readers[1:])] == [0, 0]
+
+    async def fail(*_: Any) -> None:
+        raise StoreUnavailable("away", retry_after_ms=1)
+
+    parts.script.answers["rollup_store.read"] = fail
+    ends = await asyncio.gather(*(rolled_up(parts) for _ in range(3)), return_exceptions=True)
+    assert [type(each) for each in ends] == [StoreUnavailable] * 3
+    del parts.script.answers["rollup_store.read"]
+    assert (await rolled_up(parts)).count == 0
+
+
 async def test_events_ahead_of_our_clock_are_seen(parts: Parts) -> None:
     """By accept_limit on a server that is ahead of the store, while this one is behind it."""
     ahead_ms = PLATFORM.accept_limit_ms + 2 * PLATFORM.max_clock_skew_ms
@@ -267,6 +306,29 @@ async def test_a_caller_that_goes_away_does_not_disturb_the_others(parts: Parts)
     leaving.cancel()
     release.set()
     assert (await staying).count == 5
+
+
+@pytest.mark.parametrize(
+    ("read", "fails"), [(accurate, "event_log.refs"), (rolled_up, "rollup_store.read")]
+)
+async def test_a_read_that_fails_when_its_callers_are_gone(
+    parts: Parts, read: Any, fails: str
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise StoreUnavailable("away", retry_after_ms=1)
+
+    parts.script.answers[fails] = fail
+    release = parts.script.hold(fails)
+    with no_error_is_left_over():
+        reader = asyncio.create_task(read(parts))
+        await settle()
+        assert parts.script.in_flight[fails] == 1
+        reader.cancel()
+        del reader  # or it would keep what it waited for
+        await settle()
+        release.set()
+        await settle()
+        assert parts.script.in_flight[fails] == 0
 
 
 async def test_counters_of_one_shard_are_told_apart_by_namespace(parts: Parts) -> None:

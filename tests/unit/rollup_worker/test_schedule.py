@@ -90,7 +90,7 @@ async def test_a_schedule_that_never_began_can_be_stopped() -> None:
 async def test_a_job_that_fails_is_said_once_shows_and_is_tried_again(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule_module, "RETRY_S", SOON_S)
+    monkeypatch.setattr(schedule_module, "RETRY_S", 10 * SOON_S)
     failures = JOB_FAILURES.at(job="retention")
     before = failures.value
     schedule, job = Schedule(), Job()
@@ -117,6 +117,21 @@ async def test_a_clock_that_steps_back_stops_nothing(monkeypatch: pytest.MonkeyP
     await until(lambda: job.ended >= 1)
     an_hour_ahead = datetime.now(UTC) + timedelta(hours=1)
     schedule._scheduler.modify_job("close", next_run_time=an_hour_ahead)
+    ran = job.ended
+    await until(lambda: job.ended >= ran + 3)
+    await stopped(schedule)
+
+
+async def test_a_clock_that_was_behind_for_a_moment_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The scheduler looked at it just then, and sleeps until the next turn, an hour from there."""
+    monkeypatch.setattr(schedule_module, "_LOOK_AT_CLOCK_EVERY_S", SOON_S)
+    schedule, job = Schedule(), Job()
+    schedule.add("close", 20 * SOON_S, job)
+    schedule.start()
+    await until(lambda: job.ended >= 1)
+    schedule._scheduler._start_timer(3_600.0)
     ran = job.ended
     await until(lambda: job.ended >= ran + 3)
     await stopped(schedule)

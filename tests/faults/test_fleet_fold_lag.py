@@ -1,5 +1,5 @@
-"""Workers that stand still: servers slow their callers down, then refuse, before anything is lost;
-everything goes on when the workers do."""
+"""F17: workers that stand still. Servers slow their callers down, then refuse, before anything is
+lost; everything goes on when the workers do."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ LAG_BEFORE_S_MAX = 10
 COUNTERS = [f"counter-{number}" for number in range(12)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_writes_are_refused_before_events_could_be_forgotten_unfolded(
     tmp_path: Path,
 ) -> None:
