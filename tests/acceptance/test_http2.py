@@ -17,8 +17,7 @@ def test_it_passes_h2spec(tally: TallyProcess, calls: Calls, tmp_path: Path) -> 
     host, _, port = tally.address.rpartition(":")
     report = tmp_path / "h2spec.xml"
     run = subprocess.run(
-        [str(H2SPEC), "--strict", "--host", host, "--port", port]
-        + ["--timeout", "10", "--junit-report", str(report)],
+        [H2SPEC, "--strict", "-h", host, "-p", port, "-o", "10", "--junit-report", report],
         capture_output=True,
         text=True,
         timeout=100,
