@@ -29,6 +29,8 @@ from benchmarks.servers import Server, empty_server, tally_server
 from tally.dev.cassandra_files import CommitlogSync
 
 _WARM_UP_S = 1.0
+# Java compiles the paths of its node meanwhile.
+_WARM_UP_ON_CASSANDRA_S = 15.0
 _COMMITLOG_SYNC: CommitlogSync = "batch"
 _PROCESSES = 2
 _PROCESSES_TARGET = 1.5
@@ -51,7 +53,9 @@ async def measure(
 ) -> AsyncIterator[list[Figure]]:
     async with empty_server(home / "empty") as empty:
         async with tally_server(home / "tally") as tally:
-            rounds = await _beside_empty(empty, tally, "embedded", cycles, seconds, progress)
+            rounds = await _beside_empty(
+                empty, tally, "embedded", cycles, seconds, progress, warm_up_s=_WARM_UP_S
+            )
             yield rounds.figures("embedded", at_least(0.75))
             series.throughputs += rounds.bars("Tally embedded")
         if not on_cassandra:
@@ -59,7 +63,13 @@ async def measure(
         progress.say("starting a fleet on Cassandra")
         async with fleet_on_cassandra(home / "fleet", _COMMITLOG_SYNC) as fleet:
             rounds = await _beside_empty(
-                empty, fleet.server, "Cassandra", cycles, seconds, progress
+                empty,
+                fleet.server,
+                "Cassandra",
+                cycles,
+                seconds,
+                progress,
+                warm_up_s=_WARM_UP_ON_CASSANDRA_S,
             )
             yield rounds.figures("Cassandra", at_least(0.6))
             series.throughputs += rounds.bars("Tally on Cassandra")
@@ -99,14 +109,21 @@ class _Rounds:
 
 
 async def _beside_empty(
-    empty: Server, tally: Server, store: str, cycles: int, seconds: float, progress: Progress
+    empty: Server,
+    tally: Server,
+    store: str,
+    cycles: int,
+    seconds: float,
+    progress: Progress,
+    *,
+    warm_up_s: float,
 ) -> _Rounds:
     rounds = _Rounds()
     for cycle in itertools.chain((None,), range(cycles)):
         progress.say(f"ghz, {store}: cycle {'-' if cycle is None else cycle + 1} of {cycles}")
         for method, flags in (("AddCount", add_flags), ("GetCount", get_flags)):
             for name, server in (("empty", empty), ("tally", tally)):
-                round_s = _WARM_UP_S if cycle is None else seconds
+                round_s = warm_up_s if cycle is None else seconds
                 run = await run_ghz(server, flags(), seconds=round_s)
                 if cycle is not None:
                     rounds.runs.setdefault((name, method), []).append(run)

@@ -1,6 +1,6 @@
 """Mistakes that are put into the product, one at a time, to see that the machine finds them.
 
-Those that callers of one server at a time can notice. `tests/simulation/planted.py` has more, of
+Those that callers of one server at a time can notice. `tests/simulation/planted` has more, of
 which some are found here too.
 """
 

@@ -15,6 +15,7 @@ from counter.storage.ports import Fold
 from counter.storage.stepwise import StepwiseFoldCommit
 from rollup_worker.record_folds import RecordFolds
 from rollup_worker.rollup import Rollup
+from rollup_worker.rollup_bases import RollupBases
 from tests.simulation.planted.mistake import Mistake, Patches, beside, quietly, slowed
 from tests.simulation.scenario import Scenario
 from tests.simulation.session import SimulatedSession
@@ -115,20 +116,24 @@ def _record_not_looked_for() -> Patches:
 
 def _folded_twice_on_replay() -> Patches:
     """A row that has the record in it already is folded again."""
+    before = RollupBases.before
 
-    async def add_namespace(self: Any, fold: Fold, namespace: Any, events: Any, *rest: Any) -> None:
-        read = self._rollup_store.read
+    async def from_before(self: Any, record: FoldRecord, keys: Any) -> Any:
+        return [
+            row and msgspec.structs.replace(row, through_window=-1)
+            for row in await before(self, record, keys)
+        ]
 
-        async def from_before(keys: Any) -> Any:
-            return [
-                row and msgspec.structs.replace(row, through_window=-1) for row in await read(keys)
-            ]
+    yield patch.object(RollupBases, "before", from_before)
 
-        with patch.object(self._rollup_store, "read", from_before):
-            await _add_namespace(self, fold, namespace, events, *rest)
 
-    _add_namespace = RecordFolds._add_namespace
-    yield patch.object(RecordFolds, "_add_namespace", add_namespace)
+def _kept_whoever_folded() -> Patches:
+    """A worker builds on its own last fold, although others have folded since."""
+
+    def kept_before(self: Any, record: FoldRecord) -> Any:
+        return self._kept.get(record.shard, {})
+
+    yield patch.object(RollupBases, "_kept_before", kept_before)
 
 
 def _watermark_before_rollups() -> Patches:
@@ -217,6 +222,7 @@ MISTAKES = {
     "own record whatever holds": Mistake(plant=_own_record_whatever_holds, breaks=("I3",)),
     "record not looked for": Mistake(plant=_record_not_looked_for, breaks=("I3",)),
     "folded twice on replay": Mistake(plant=_folded_twice_on_replay, breaks=("I3",)),
+    "kept whoever folded": Mistake(plant=_kept_whoever_folded, breaks=("I3",)),
     "watermark before rollups": Mistake(plant=_watermark_before_rollups, breaks=("I5", "I6")),
     "clear leaves recent windows": Mistake(plant=_clear_leaves_recent_windows, breaks=("I3",)),
     "idle at midnight": Mistake(plant=_idle_at_midnight, breaks=("I2",)),
