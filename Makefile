@@ -55,11 +55,14 @@ backends: setup
 run: setup ## serve on 127.0.0.1:50051, data in ./data, namespaces from configs/namespaces
 	@$(RUN) tally serve
 
+# Tests with real processes have the machine for themselves; all others share it.
+ON_PROCESSES := tests/acceptance tests/faults
 test: setup backends .tools/bin/grpcurl .tools/bin/h2spec ## the whole test suite, on real processes
-	$(RUN) pytest tests
+	$(RUN) pytest tests $(ON_PROCESSES:%=--ignore=%) -q --numprocesses=auto --dist=worksteal
+	$(RUN) pytest $(ON_PROCESSES)
 
 check: lint backends ## lint, then the fast tests
-	$(RUN) pytest -q tests/unit tests/properties tests/contracts
+	$(RUN) pytest -q --numprocesses=auto --dist=worksteal tests/unit tests/properties tests/contracts
 
 lint: setup ## format, lint, types, imports, generated files
 	$(RUN) ruff format --check .

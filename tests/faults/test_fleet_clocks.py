@@ -83,6 +83,7 @@ async def test_the_clocks_of_all_workers(fleet: RingFleet) -> None:
         await folded_anew(fleet.servers[0], load)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_a_servers_clock_that_steps(fleet: RingFleet) -> None:
     """F9: ahead and behind, by seconds and by an hour. The other server serves on."""

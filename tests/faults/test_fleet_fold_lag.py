@@ -17,6 +17,7 @@ LAG_BEFORE_S_MAX = 10
 COUNTERS = [f"counter-{number}" for number in range(12)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_writes_are_refused_before_events_could_be_forgotten_unfolded(
     tmp_path: Path,

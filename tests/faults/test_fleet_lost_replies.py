@@ -63,6 +63,7 @@ async def test_lost_between_worker_and_store(fleet: RingFleet) -> None:
         assert worker.cassandra.seen["drop responses"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_lost_between_client_and_server(fleet: RingFleet) -> None:
     """F3."""

@@ -25,6 +25,7 @@ async def refusing(server: Member) -> Refusal:
     return said
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_a_server_that_is_cut_off(fleet: RingFleet) -> None:
     alone = fleet.servers[0]

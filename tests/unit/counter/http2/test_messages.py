@@ -1,5 +1,6 @@
 import gzip
 import zlib
+from itertools import count
 
 import grpc
 import pytest
@@ -65,6 +66,7 @@ def test_compressed_messages_up_to_the_largest(compress: object) -> None:
         (b"gzip", message(gzip.compress(b"a") + b"more", flag=1), grpc.StatusCode.INTERNAL),
         (b"deflate", message(zlib.compress(b"cut")[:-1], flag=1), grpc.StatusCode.INTERNAL),
     ],
+    ids=map(str, count()),
 )
 def test_messages_that_are_refused(encoding: bytes, wire: bytes, code: grpc.StatusCode) -> None:
     with pytest.raises(CallRefused) as raised:
