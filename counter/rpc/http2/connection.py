@@ -32,7 +32,7 @@ log = structlog.get_logger()
 LOOK_EVERY_S = 0.1
 # Of a block, for one byte that its fields may have: so that those who send somewhat too much lose a
 # call, and not all that are on the connection.
-_BLOCK_TO_FIELDS_MAX = 4
+_BLOCK_TO_FIELDS_MAX = 16
 # With so many streams, a change of all windows costs as much as a frame.
 _STREAMS_PER_IDLE_FRAME = 100
 _DRAIN_PING = b"draining"

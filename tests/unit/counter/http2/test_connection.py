@@ -156,7 +156,7 @@ async def test_a_small_block_of_large_fields(served: Served) -> None:
 async def test_headers_without_end(served: Served) -> None:
     async with await FrameClient.connect(served.port) as client:
         client.send(frames.frame(frames.HEADERS, 0, 1, bytes(16_000)))
-        client.send(frames.frame(frames.CONTINUATION, 0, 1, bytes(16_000)) * 10)
+        client.send(frames.frame(frames.CONTINUATION, 0, 1, bytes(16_000)) * 20)
         assert (await client.goodbye())[1] == ErrorCode.ENHANCE_YOUR_CALM
 
 
