@@ -19,6 +19,7 @@ from tests.sdk_callers import callers_who_must_not_notice
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_one_node_then_two_are_killed(fleet: RingFleet) -> None:
     ring = fleet.ring
