@@ -10,7 +10,8 @@ because only a fold with events of the counter writes it. That is no problem: on
 are still in the rolling window count, so a counter that nobody adds to falls back to 0.
 
 A clear ends what was before it, here too. What the row does not know, because the namespace had
-another strategy or a shorter length then, is not guessed: the value says from when on it counts.
+another strategy or a shorter length then, or because the clock of this server is far behind what is
+folded, is not guessed: the value says from when on it counts.
 """
 
 from collections.abc import Sequence

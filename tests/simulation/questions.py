@@ -63,6 +63,7 @@ class Questions:
                     self._caller.scenario,
                     served,
                     _ns(value.window_start),
+                    _ns(value.complete_through),
                     (began_ns, clock.now_ns()),
                 )
         return True
