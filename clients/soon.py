@@ -32,11 +32,14 @@ class SoonGroup(Listener):
         """Nobody cancels one of these: there is nobody who waits."""
         return False
 
+    def added(self, text: str, time_ns: int, region: str, *, duplicate: bool) -> None:
+        self._settled()
+
     def failed(self, outcome: AddOutcome) -> None:
-        self.added("", 0, "", duplicate=False)
+        self._settled()
         self._on_failed(outcome)
 
-    def added(self, text: str, time_ns: int, region: str, *, duplicate: bool) -> None:
+    def _settled(self) -> None:
         self.unsettled -= 1
         if not self.unsettled:
             SOON_UNSETTLED.discard(self)
