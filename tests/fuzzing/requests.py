@@ -80,9 +80,6 @@ class _Served:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.service: Any
-        no_waiting_for_folds().start()
-        # A shadow that differs is looked at again after some time.
-        patch.object(comparison.Comparison.__init__, "__kwdefaults__", {"settle_s": 0.0}).start()
         self._calls = 0
 
     async def _start(self) -> None:
@@ -113,12 +110,18 @@ class _Served:
             return await getattr(self.service, rpc)(request, context)
 
         try:
-            return self.loop.run_until_complete(call())
+            with no_waiting_for_folds(), _no_waiting_for_shadows():
+                return self.loop.run_until_complete(call())
         except Aborted as aborted:
             refusal = aborted
         assert refusal.reason, refusal
         assert refusal.code not in ("INTERNAL", "UNKNOWN", "DATA_LOSS"), refusal
         return None
+
+
+def _no_waiting_for_shadows() -> Any:
+    """A shadow that differs is looked at again after some time."""
+    return patch.object(comparison.Comparison.__init__, "__kwdefaults__", {"settle_s": 0.0})
 
 
 @cache
