@@ -57,6 +57,7 @@ async def test_memcached_is_restarted_flushed_and_full(fleet: RingFleet) -> None
     assert spoiler.done == {"flushed": 10, "crowded out": 3}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_memcached_holds_what_nobody_wrote(fleet: RingFleet) -> None:
     spoiler = Spoiler(fleet.memcached)

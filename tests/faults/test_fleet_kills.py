@@ -59,6 +59,7 @@ async def retried_elsewhere(server: Member, other: Member, step: Step) -> None:
     await asyncio.to_thread(server.start)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_a_server_killed_at_each_step_of_a_write(fleet: RingFleet) -> None:
     """F1."""

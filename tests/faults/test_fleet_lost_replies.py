@@ -18,6 +18,7 @@ AHEAD_S = 1.0
 ADDS = 3
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_lost_between_server_and_store(fleet: RingFleet) -> None:
     """F2: the write is applied although its outcome is unknown."""

@@ -41,6 +41,7 @@ async def stopped_at(worker: Member, other: Member, step: Step, load: Load) -> N
     await asyncio.to_thread(worker.wait_ready)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_a_worker_that_stops_between_fold_record_and_rollups(fleet: RingFleet) -> None:
     worker, other = fleet.workers
