@@ -57,6 +57,8 @@ class Plan:
     cycles: int = 5  # of the comparison at half of the peak
     cycle_s: float = 4.0
     on_cassandra: bool = True
+    # Java compiles for about a minute what it is asked to do.
+    node_warm_up_s: float = 60.0
     beside_peers: bool = True
 
 
@@ -89,6 +91,8 @@ async def measure(
             progress.say("starting a fleet on Cassandra")
             async with fleet_on_cassandra(home / "fleet", "batch") as fleet:
                 unary = unary_adds("Tally on Cassandra, unary", fleet.server)
+                progress.say("warming the node up: Java is slow at first")
+                await peak_per_s(unary.operation, in_flight=IN_FLIGHT, seconds=plan.node_warm_up_s)
                 write = partial(cassandra_write, fleet.cluster)
                 yield await _at_half(unary, empty_calls, "Cassandra", write, plan, progress)
                 await _curve(unary, plan, progress, series)

@@ -54,14 +54,14 @@ class Fleet:
 
 @asynccontextmanager
 async def cassandra_node(home: Path, commitlog_sync: CommitlogSync) -> AsyncIterator[CassandraNode]:
-    """A node that is ready. As a server would be set up: an optimizing Java, 2 GB of heap."""
+    """A node that is ready, set up as a server's, with 2 GB of heap."""
     node = CassandraNode(
         NodeSettings(
             home=home,
             native_port=free_port(),
             storage_port=free_port(),
             commitlog_sync=commitlog_sync,
-            optimizing=True,
+            like_a_server=True,
             heap_mb=2_048,
         )
     )

@@ -6,6 +6,10 @@ closed windows after the watermark.
 
 The shard with the oldest unfolded window goes first: it is the one that decides how old the oldest
 answers are, and how close the log is to being forgotten unfolded (I8).
+
+Windows of all shards close at the same moment. A worker that keeps up folds one shard after the
+other then: all at once would be done a little sooner, and every so many seconds would take the
+store away from those who add. Only shards that are behind are folded at once.
 """
 
 import asyncio
@@ -13,6 +17,10 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+
+# A shard that keeps up has one closed window to fold, until its turn comes.
+_BEHIND_WINDOWS = 2
 
 
 class Turn(NamedTuple):
@@ -33,14 +41,23 @@ class _Entry:
 
     @property
     def is_waiting(self) -> bool:
-        return not self.is_folding and self.closed_through > max(self.watermark, self.done_through)
+        return not self.is_folding and self._windows > 0
+
+    @property
+    def is_behind(self) -> bool:
+        return self._windows >= _BEHIND_WINDOWS
+
+    @property
+    def _windows(self) -> int:
+        return self.closed_through - max(self.watermark, self.done_through)
 
 
 class Queues:
     def __init__(
         self, *, passes_max: int, monotonic_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """`passes_max`: turns given out at once; change it with `allow`."""
+        """`passes_max`: turns given out at once, to shards that are behind; change it with
+        `allow`."""
         self._passes_max = passes_max
         self._monotonic_s = monotonic_s
         self._entries: dict[int, _Entry] = {}
@@ -101,13 +118,13 @@ class Queues:
 
     def pick(self) -> Turn | None:
         """The next turn, if there is one now."""
-        if self._closed or self._folding >= self._passes_max:
+        if self._closed:
             return None
         now_s = self._monotonic_s()
         ready = [
-            (entry.watermark, shard)
-            for shard, entry in self._entries.items()
-            if entry.is_waiting and entry.not_before_s <= now_s
+            (self._entries[shard].watermark, shard)
+            for shard in self._may_begin()
+            if self._entries[shard].not_before_s <= now_s
         ]
         if not ready:
             return None
@@ -143,6 +160,16 @@ class Queues:
         now_s = self._monotonic_s()
         return sum(entry.not_before_s > now_s for entry in list(self._entries.values()))
 
+    def _may_begin(self) -> list[int]:
+        """The shards that wait and could be folded now, but for their rest."""
+        if self._folding >= self._passes_max:
+            return []
+        return [
+            shard
+            for shard, entry in self._entries.items()
+            if entry.is_waiting and (entry.is_behind or not self._folding)
+        ]
+
     def _end(self, turn: Turn) -> _Entry:
         entry = self._entries[turn.shard]
         assert entry.is_folding, turn
@@ -160,7 +187,5 @@ class Queues:
 
     def _seconds_to_wait(self) -> float | None:
         """Until a shard has rested long enough; None if that would change nothing."""
-        if self._folding >= self._passes_max:
-            return None
-        ends_s = [each.not_before_s for each in self._entries.values() if each.is_waiting]
+        ends_s = [self._entries[shard].not_before_s for shard in self._may_begin()]
         return max(0.0, min(ends_s) - self._monotonic_s()) if ends_s else None

@@ -12,7 +12,7 @@ the next fold of a counter that is kept here puts its rollup right again.
 """
 
 from collections.abc import Sequence
-from itertools import islice
+from dataclasses import dataclass, field
 
 from counter.rollups import FoldRecord, Rollup, RollupKey
 from counter.storage.ports import RollupRow, RollupStore
@@ -21,37 +21,46 @@ from counter.storage.ports import RollupRow, RollupStore
 ROLLUPS_KEPT_MAX = 100_000
 
 
+@dataclass(slots=True)
+class _Kept:
+    """Of one shard, in two generations: the older one goes as a whole when the newer one is full.
+    To keep rollups in order of use would cost every fold more than it saves."""
+
+    through: int = -1  # the end of the last record that was folded here
+    newer: dict[RollupKey, Rollup] = field(default_factory=dict)
+    older: dict[RollupKey, Rollup] = field(default_factory=dict)
+
+
 class RollupBases:
     def __init__(
         self, store: RollupStore, *, shards: int, kept_max: int = ROLLUPS_KEPT_MAX
     ) -> None:
         self._store = store
-        self._kept_max = kept_max // shards
-        self._kept: dict[int, dict[RollupKey, Rollup]] = {}  # by shard; the oldest first
-        self._through: dict[int, int] = {}  # the end of the last record that was folded here
+        self._generation_max = kept_max // shards // 2
+        self._kept: dict[int, _Kept] = {}  # by shard
 
     async def before(
         self, record: FoldRecord, keys: Sequence[RollupKey]
     ) -> Sequence[Rollup | None]:
         """The rollups on which the record builds; None for counters that have none."""
         kept = self._kept_before(record)
-        if not kept:
-            return await self._store.read(keys)
-        missing = [key for key in keys if key not in kept]
-        found = dict(zip(missing, await self._store.read(missing), strict=True)) if missing else {}
-        return [kept[key] if key in kept else found[key] for key in keys]
+        bases = [kept.newer.get(key) or kept.older.get(key) for key in keys]
+        if None in bases:
+            missing = [key for key, base in zip(keys, bases, strict=True) if base is None]
+            found = iter(await self._store.read(missing))
+            bases = [next(found) if base is None else base for base in bases]
+        return bases
 
     def folded(self, record: FoldRecord, rows: Sequence[RollupRow]) -> None:
         """The record is folded, and these are all the rollups that it changed."""
-        kept = self._kept_before(record)
-        for key, rollup in rows:
-            kept.pop(key, None)  # so that it is the newest
-            kept[key] = rollup
-        for key in list(islice(kept, max(0, len(kept) - self._kept_max))):
-            del kept[key]
-        self._kept[record.shard], self._through[record.shard] = kept, record.to_window
+        kept = self._kept[record.shard] = self._kept_before(record)
+        kept.through = record.to_window
+        kept.newer.update(rows)
+        if len(kept.newer) > self._generation_max:
+            kept.newer, kept.older = {}, kept.newer
 
-    def _kept_before(self, record: FoldRecord) -> dict[RollupKey, Rollup]:
-        if self._through.get(record.shard) != record.from_window - 1:
-            return {}
-        return self._kept[record.shard]
+    def _kept_before(self, record: FoldRecord) -> _Kept:
+        kept = self._kept.get(record.shard)
+        if kept is None or kept.through != record.from_window - 1:
+            return _Kept()
+        return kept

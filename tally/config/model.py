@@ -225,7 +225,7 @@ class WorkerSection(Section):
     metrics: MetricsAddress | None = _metrics("127.0.0.1:9465")
     passes_in_parallel: Passes = Field(
         default=4,
-        description="How many shards are folded at once.",
+        description="How many shards are folded at once when they are behind.",
         examples=["4"],
     )
 

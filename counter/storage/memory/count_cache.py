@@ -23,13 +23,13 @@ class MemoryCountCache:
         self._entries: OrderedDict[CounterKey, tuple[CachedCount, int]] = OrderedDict()
 
     async def get(self, keys: Sequence[CounterKey]) -> list[CachedCount | None]:
+        if not self._entries:
+            return [None] * len(keys)
         now_ns = self._monotonic_ns()
-        entries = self._entries
-        found: list[CachedCount | None] = []
-        for key in keys:
-            entry = entries.get(key)
-            found.append(entry[0] if entry is not None and entry[1] > now_ns else None)
-        return found
+        return [
+            entry[0] if entry is not None and entry[1] > now_ns else None
+            for entry in map(self._entries.get, keys)
+        ]
 
     async def put(self, items: Sequence[tuple[CounterKey, CachedCount]], *, ttl_ms: int) -> None:
         ends_ns = self._monotonic_ns() + ttl_ms * NS_PER_MS

@@ -15,7 +15,7 @@ from counter.storage.ports import Fold
 from counter.storage.stepwise import StepwiseFoldCommit
 from rollup_worker.record_folds import RecordFolds
 from rollup_worker.rollup import Rollup
-from rollup_worker.rollup_bases import RollupBases
+from rollup_worker.rollup_bases import RollupBases, _Kept
 from tests.simulation.planted.mistake import Mistake, Patches, beside, quietly, slowed
 from tests.simulation.scenario import Scenario
 from tests.simulation.session import SimulatedSession
@@ -131,7 +131,7 @@ def _kept_whoever_folded() -> Patches:
     """A worker builds on its own last fold, although others have folded since."""
 
     def kept_before(self: Any, record: FoldRecord) -> Any:
-        return self._kept.get(record.shard, {})
+        return self._kept.get(record.shard, _Kept())
 
     yield patch.object(RollupBases, "_kept_before", kept_before)
 

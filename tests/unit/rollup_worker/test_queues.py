@@ -109,6 +109,17 @@ def test_only_so_many_at_once() -> None:
     assert queues.pick() is None
 
 
+def test_shards_that_keep_up_are_folded_one_after_the_other() -> None:
+    queues = Queues(passes_max=4)
+    queues.offer([0, 1, 2], 9, [8, 8, 7])
+    behind = queues.pick()
+    assert behind == Turn(2, 9)
+    assert queues.pick() is None
+    assert queues._seconds_to_wait() is None  # nothing but the end of a turn changes that
+    queues.offer([0, 1, 2], 10, [8, 8, 7])  # the next window closes before they had their turns
+    assert [queues.pick(), queues.pick(), queues.pick()] == [Turn(0, 10), Turn(1, 10), None]
+
+
 def test_a_shard_that_failed_rests_and_holds_up_nobody(seconds: Seconds) -> None:
     queues = Queues(passes_max=1, monotonic_s=seconds)
     queues.offer([0, 1], 9, [0, 5])
@@ -153,7 +164,7 @@ async def taking(queues: Queues) -> asyncio.Task[Turn | None]:
 @pytest.mark.parametrize(
     "happens",
     [
-        lambda queues, turn: queues.offer([0, 1], 9, [9, 8]),
+        lambda queues, turn: queues.offer([0, 1], 9, [9, 5]),
         lambda queues, turn: queues.finish(turn, folded_through=5, has_more=True),
     ],
 )
@@ -207,7 +218,7 @@ def test_many_takers_get_each_shard_once(watermarks: list[int], takers: int) -> 
         queues = Queues(passes_max=takers)
         tasks = [asyncio.create_task(queues.take()) for _ in range(takers)]
         await settle()
-        queues.offer(range(len(watermarks)), 51, watermarks)
+        queues.offer(range(len(watermarks)), 52, watermarks)  # all of them are behind
         await settle()
         queues.close()
         return await asyncio.gather(*tasks)
@@ -295,7 +306,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.queues.finish(turn, folded_through=0, has_more=True)
         self.seconds.now += 10
         self.queues.allow(SHARDS)
-        self.queues.offer(range(SHARDS), self.closed_through + 1, self.watermarks)
+        self.queues.offer(range(SHARDS), self.closed_through + 2, self.watermarks)
         picked = [self.queues.pick() for _ in range(SHARDS)]
         oldest_first = sorted(range(SHARDS), key=lambda shard: (self.watermarks[shard], shard))
         assert [turn.shard for turn in picked if turn is not None] == oldest_first

@@ -76,10 +76,11 @@ def test_the_command_can_be_told_from_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "needed"), [(11, False), (17, True), (21, True)])
 def test_a_newer_java_must_be_asked_for_its_security_manager(version: int, needed: bool) -> None:
-    settings = NodeSettings(home=Path("/home"), optimizing=True)
+    settings = NodeSettings(home=Path("/home"), like_a_server=True)
     command = java_command(Java(path="java", version=version), Path("/jars"), settings)
     # Java 11 takes the word for the name of a class.
     assert ("-Djava.security.manager=allow" in command) == needed
+    assert {"-Xms512m", "-XX:+UseG1GC"} <= set(command)
     assert "-XX:TieredStopAtLevel=1" not in command
 
 
