@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-
 # A shard that keeps up has one closed window to fold, until its turn comes.
 _BEHIND_WINDOWS = 2
 
