@@ -3,8 +3,9 @@
 Each system is first driven in a closed loop, which tells its peak, and is then offered shares of
 that. So every curve ends where its system does, and says how near to its end a system can be used.
 
-The figure with a target compares at one and the same offered load, half of the peak of Tally's
-unary AddCount: its p99 beside twice the empty handler's and one write of the store. The write is
+The figure with a target compares at one and the same offered load: half of the peak of Tally's
+unary AddCount, or of the empty handler's if that is less, since near its own peak it would have any
+latency. It is Tally's p99 beside twice the empty handler's and one write of the store. The write is
 measured raw, in the same run and while nobody calls, and its median is taken: the stricter choice,
 since the slow writes that make up a p99 are then Tally's to answer for.
 """
@@ -169,7 +170,8 @@ async def _at_half(
     plan: Plan,
     progress: Progress,
 ) -> list[Figure]:
-    rate_per_s = HALF * await _peak(tally, plan, progress)
+    peaks = [await _peak(subject, plan, progress) for subject in (empty, tally)]
+    rate_per_s = HALF * min(peaks)
     rounds: list[tuple[OpenLoad, OpenLoad, StoreWrite]] = []
     for cycle in range(plan.cycles):
         progress.say(
