@@ -77,9 +77,11 @@ def fold(
             window if rollup.through_window < 0 else first_window,
         )
     times_ns = [event.time_ns for event in events]
+    deltas = [event.delta for event in events]
     counted = since_clear = events
-    if _is_plain_sum(events, times_ns):
-        added = sum([event.delta or 0 for event in events])
+    if None not in deltas and _come_once_each(events, times_ns):
+        # Such adds make the same sum in any order: the common case needs no sorting.
+        added = sum(filter(None, deltas))
         count += added
     else:
         counted = since_clear = _each_once(events, counts)
@@ -117,11 +119,8 @@ def adjustments(events: Sequence[Event]) -> list[Event]:
     return [event for event in _each_once(events, FoldCounts()) if event.note is not None]
 
 
-def _is_plain_sum(events: list[Event], times_ns: list[int]) -> bool:
-    """Adds that come once each make the same sum in any order: the common case needs no sorting.
-    Times alone mostly tell that no two of them are copies."""
-    if None in [event.delta for event in events]:
-        return False
+def _come_once_each(events: list[Event], times_ns: list[int]) -> bool:
+    """Times alone mostly tell that no two of them are copies."""
     return len(set(times_ns)) == len(events) or (
         len({(event.time_ns, event.token) for event in events}) == len(events)
     )
