@@ -189,8 +189,8 @@ async def assert_counted(channel: grpc.aio.Channel, offered: Offered) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_more_calls_at_once_than_are_taken(steady: TallyProcess) -> None:
-    """gRPC itself turns away what it cannot keep: nothing of that counts. They wait in their
-    sockets while the process stands still, and are all there when it goes on."""
+    """What cannot be kept is turned away, and nothing of that counts. They wait in their sockets
+    while the process stands still, and are all there when it goes on."""
     counter, channels = fresh_counter(), [open_channel(steady.address) for _ in range(20)]
     stubs = [pb_grpc.CounterServiceStub(channel) for channel in channels]
     for stub in stubs:  # connected
@@ -211,7 +211,7 @@ async def test_more_calls_at_once_than_are_taken(steady: TallyProcess) -> None:
     await asyncio.sleep(1)
     steady.resume()
     await asyncio.gather(*adding)
-    turned_away = codes["RESOURCE_EXHAUSTED"] + codes["CANCELLED"]
+    turned_away = codes["RESOURCE_EXHAUSTED"]
     assert turned_away > 0
     assert turned_away + codes["OK"] == len(adding)
     answer = await stubs[0].GetCount(pb.GetCountRequest(namespace="quotas", counter_name=counter))
