@@ -160,7 +160,7 @@ class Calls:
 
 
 def eventually(
-    ask: Callable[[], Any], wanted: Callable[[Any], bool], *, within_s: float = 20.0
+    ask: Callable[[], Any], wanted: Callable[[Any], bool], *, within_s: float = 60.0
 ) -> Any:
     """Asks until the answer is wanted; no test waits longer than it has to."""
     ends = time.monotonic() + within_s

@@ -291,7 +291,6 @@ async def test_a_shadow_phase_on_a_fleet(tmp_path: Path) -> None:
                     eventually,
                     lambda: one.counters.CompareShadow(compare, timeout=10).counters,
                     lambda known: len(known) == 2,
-                    within_s=60,
                 )
                 added = await add_until_cut_over(other, busy, plane, servers[0])
                 await all_run(stub, applied.version + 1, 4)

@@ -224,7 +224,7 @@ def test_a_server_waits_for_namespaces_and_goes_on_without_a_control_plane(
     )
     apply_schema(config)
     server = start("server", config, wait=False)
-    eventually(server.log.read_text, lambda log: "namespaces_awaited" in log, within_s=60)
+    eventually(server.log.read_text, lambda log: "namespaces_awaited" in log)
     server.wait_health("", NOT_SERVING)
     with Calls(server.address) as calls:
         seen = refusal(lambda: calls.add("plays", "a", 1))
@@ -268,7 +268,7 @@ def test_programs_that_start_before_their_store(
         start(program, config, wait=False) for program in ("server", "worker", "control-plane")
     ]
     for program in programs:
-        eventually(program.log.read_text, lambda log: "action=store_awaited" in log, within_s=60)
+        eventually(program.log.read_text, lambda log: "action=store_awaited" in log)
         program.wait_health("", NOT_SERVING)
     node = settings()
     with _forwarding(port, node.contact_points[0], node.port):
@@ -281,7 +281,7 @@ def test_programs_that_start_before_their_store(
 def test_a_program_that_waits_can_be_stopped(tmp_path: Path, start: Start) -> None:
     config = write_config(tmp_path, keyspace="any", port=free_port())
     waiting = start("worker", config, wait=False)
-    eventually(waiting.log.read_text, lambda log: "action=store_awaited" in log, within_s=60)
+    eventually(waiting.log.read_text, lambda log: "action=store_awaited" in log)
     assert waiting.stop(signal.SIGINT) == 0
     log = waiting.log.read_text()
     assert log.count("store_awaited") <= 2  # one line, said again after 10 s at the earliest

@@ -78,7 +78,7 @@ class Server:
         return self.total("tally_call_seconds_count", process=number, code="OK")
 
     def wait_calls(self, number: str) -> None:
-        eventually(lambda: self.calls(number), lambda calls: calls > 0, within_s=60)
+        eventually(lambda: self.calls(number), lambda calls: calls > 0)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_a_caller_that_stays_reaches_both(server: Server) -> None:
         return all(server.calls(number) > before[number] for number in PROCESSES)
 
     with Calls(server.address) as calls:
-        eventually(one_more, bool, within_s=60)
+        eventually(one_more, bool)
         assert calls.accurate("quotas", counter) == added
 
 

@@ -47,7 +47,6 @@ def wait_until_known(calls: Calls, *counters: str) -> None:
     eventually(
         lambda: calls.counters.CompareShadow(request, timeout=10).counters,
         lambda known: {each.counter_name for each in known} == set(counters),
-        within_s=60,
     )
 
 

@@ -142,7 +142,6 @@ class SoakedFleet:
                 eventually,
                 lambda member=member: member.cassandra.seen[how],
                 lambda now, seen=seen: now > seen,
-                within_s=60,
             )
             member.cassandra.heal()
         which = " and ".join(way.value for way in ways) or "everything"

@@ -25,7 +25,6 @@ async def nothing_is_left(fleet: RingFleet) -> None:
             eventually,
             lambda server=server: left_behind(server),
             lambda left: left == (0, 0),
-            within_s=60,
         )
 
 

@@ -49,9 +49,7 @@ async def test_writes_are_refused_before_events_could_be_forgotten_unfolded(
             assert min(refused.values()) < len(COUNTERS)
             assert calls.get("plays", COUNTERS[0]).count <= acknowledged[COUNTERS[0]]
             worker.resume()
-            eventually(
-                lambda: add_to_all(calls, acknowledged), lambda said: said == [], within_s=60
-            )
+            eventually(lambda: add_to_all(calls, acknowledged), lambda said: said == [])
             for counter in COUNTERS:
                 assert calls.accurate("plays", counter) == acknowledged[counter]
                 last = token()
@@ -60,7 +58,6 @@ async def test_writes_are_refused_before_events_could_be_forgotten_unfolded(
                 eventually(
                     lambda counter=counter: calls.get("plays", counter).count,
                     lambda count, counter=counter: count == acknowledged[counter],
-                    within_s=60,
                 )
         with Calls(worker.address) as calls:
             for counter in COUNTERS:
