@@ -7,6 +7,9 @@ one disk or a cluster, alone or shared, healthy or short of a node.
   its fixed costs hardly matter and so short that nobody notices it: adds wait behind it on a store
   with one writer, and other shards wait for its turn. Full passes that are quicker than the target
   grow the next one, slower ones shrink it.
+  A window is folded as a whole. Where one alone has more events than the size, a smaller size would
+  not make its pass shorter: it would only cut the same rows into more writes. So the size is then
+  that of the window.
   What a pass costs even when it is small is not the size's fault. On a store with slow round trips
   shrinking would only leave round trips, and folds would fall behind for good: so a pass may always
   take twice as long as a small one does.
@@ -101,9 +104,12 @@ class Pace:
         if events:
             _learn_small_pass(pace, events, seconds)
         allowed_s = max(self._pass_s_target, _TIMES_SMALL_PASS * pace.small_pass_s)
-        if events and seconds > allowed_s:
+        if events > self.size(shard).events_max:
+            counters = events / EVENTS_PER_BATCH_COUNTER
+            pace.batch_counters = min(counters, BATCH_COUNTERS_MAX)
+        elif events and seconds > allowed_s:
             pace.batch_counters = max(pace.batch_counters * _SHRINKAGE, BATCH_COUNTERS_MIN)
-        elif events and (is_full or events >= self.size(shard).events_max):
+        elif events and (is_full or events == self.size(shard).events_max):
             pace.batch_counters = min(pace.batch_counters * _GROWTH, BATCH_COUNTERS_MAX)
         if seconds > _TIMES_OVERLOADED * allowed_s:
             self._shrink_passes(now_s)

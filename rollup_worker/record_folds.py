@@ -31,6 +31,9 @@ from counter.storage.ports import (
 from counter.windows import Layout
 from rollup_worker.rollup_bases import RollupBases
 
+# Segments of a window are spread over the store: to read more of them at once is fewer requests.
+_EVENTS_PER_READ = 10_000
+# Between slices of the work others have their turn.
 _EVENTS_PER_SLICE = 2_000
 
 _note_of = attrgetter("note")
@@ -97,15 +100,17 @@ class RecordFolds:
         events: EventsOfNamespaces = {}
         adjusted: set[str] = set()
         digest = Digest()
-        for slice_ in slices(record.segments, events_max=_EVENTS_PER_SLICE):
-            for ref, body in zip(slice_, await self._event_log.bodies(slice_), strict=True):
-                decoded = unfolded_events(ref, body)
-                digest.add(ref.namespace_id, decoded)
-                if any(map(_note_of, decoded)):
-                    adjusted.update(event.counter for event in decoded if event.note is not None)
-                of_namespace = events.setdefault(ref.namespace_id, defaultdict(list))
-                gather(of_namespace, [(ref.segment_id, decoded)])
-            await asyncio.sleep(0)
+        for read in slices(record.segments, events_max=_EVENTS_PER_READ):
+            bodies = iter(await self._event_log.bodies(read))
+            for slice_ in slices(read, events_max=_EVENTS_PER_SLICE):
+                for ref in slice_:
+                    decoded = unfolded_events(ref, next(bodies))
+                    digest.add(ref.namespace_id, decoded)
+                    if any(map(_note_of, decoded)):
+                        adjusted.update(each.counter for each in decoded if each.note is not None)
+                    of_namespace = events.setdefault(ref.namespace_id, defaultdict(list))
+                    gather(of_namespace, [(ref.segment_id, decoded)])
+                await asyncio.sleep(0)
         return events, adjusted, digest.value()
 
     async def _add_namespace(

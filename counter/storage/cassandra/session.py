@@ -22,7 +22,7 @@ from cassandra.cluster import Cluster, NoHostAvailable, ResponseFuture, Session
 from cassandra.connection import ConnectionBusy, ConnectionException
 from cassandra.pool import NoConnectionsAvailable
 from cassandra.protocol import ErrorMessage
-from cassandra.query import BatchStatement, BatchType, PreparedStatement
+from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement
 
 from counter.errors import StoreUnavailable
 from counter.metrics import STORE_ERRORS, STORE_SECONDS
@@ -119,8 +119,8 @@ class CassandraSession:
         prepared, kind = self._prepared[name]
         batch = BatchStatement(BatchType.UNLOGGED)
         batch.is_idempotent = True
-        for row in rows:
-            batch.add(prepared, row)
+        for bound in _each_bound(prepared, rows):
+            batch.add(bound)
         await self._run(name, batch, None, kind)
 
     async def agree(self, name: str, parameters: Sequence[object]) -> Row | None:
@@ -238,6 +238,22 @@ class CassandraSession:
         self._failures += 1
         self._last_failure = message
         return StoreUnavailable(message, retry_after_ms=_RETRY_AFTER_MS)
+
+
+def _each_bound(
+    prepared: PreparedStatement, rows: Sequence[Sequence[object]]
+) -> Iterator[BoundStatement]:
+    """The statement with the values of each row in turn, always the same object: a batch takes the
+    values out of it. The driver's own way looks up, for each value, whether its column is to be
+    encrypted, and takes three times as long; a fold binds a row for each counter."""
+    bound = BoundStatement(prepared)
+    version = prepared.protocol_version
+    serializers = [column.type.serialize for column in prepared.column_metadata]
+    for row in rows:
+        bound.values = [
+            serialize(value, version) for serialize, value in zip(serializers, row, strict=True)
+        ]
+        yield bound
 
 
 def _all_are_busy(error: NoHostAvailable) -> bool:

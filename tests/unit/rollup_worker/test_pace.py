@@ -50,10 +50,21 @@ def test_a_pass_that_was_not_full_does_not_grow() -> None:
         assert tested.size(0).rollups_per_batch == 100
 
 
-def test_one_window_with_more_than_a_pass_is_full() -> None:
+@pytest.mark.parametrize("seconds", [0.05, 5.0])
+def test_a_window_with_more_than_a_pass_is_the_size(seconds: float) -> None:
+    """It is folded as a whole: smaller writes would make its pass longer, not shorter."""
     tested = pace()
-    tested.succeeded(0, events=5_000, seconds=0.05, is_full=False, now_s=0.0)
-    assert tested.size(0).rollups_per_batch == 120
+    tested.succeeded(0, events=5_000, seconds=seconds, is_full=False, now_s=0.0)
+    assert tested.size(0) == (5_000, 250)
+    tested.succeeded(0, events=50_000, seconds=seconds, is_full=False, now_s=0.0)
+    assert tested.size(0) == (20_000, BATCH_COUNTERS_MAX)
+
+
+def test_large_windows_do_not_end_in_small_writes() -> None:
+    tested = pace()
+    for _ in range(100):
+        tested.succeeded(0, events=12_000, seconds=0.3, is_full=False, now_s=0.0)
+        assert tested.size(0).rollups_per_batch >= 0.8 * 12_000 / EVENTS_PER_BATCH_COUNTER
 
 
 def test_each_shard_has_its_own() -> None:
