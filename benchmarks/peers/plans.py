@@ -29,7 +29,7 @@ class Plan:
 FULL = Plan(
     zipf=Pace(round_s=3.0, warm_up_s=1.0, cycles=4),
     other=Pace(round_s=3.0, warm_up_s=1.0, cycles=1),
-    zipf_on_cassandra=Pace(round_s=4.0, warm_up_s=15.0, cycles=4),
+    zipf_on_cassandra=Pace(round_s=4.0, warm_up_s=45.0, cycles=4),
     other_on_cassandra=Pace(round_s=4.0, warm_up_s=15.0, cycles=1),
     others=(HOT, TEN_THOUSAND, UNIQUE, MIXED, DUPLICATES),
     others_on_cassandra=(HOT, MIXED, DUPLICATES),  # folding unique counters takes minutes there
