@@ -1,20 +1,17 @@
-"""The digest of a set of events: a sum modulo 2^128 of a 128-bit hash of each.
+"""The digest of a set of segments: a sum modulo 2^128 of a 128-bit hash of each body.
 
-A sum does not depend on order, nor on how events are spread over segments, and digests of parts add
-up to the digest of the whole. Whoever reads the same events again gets the same digest; one event
-more, less or different changes it. It is no protection against somebody who forges events.
+A sum does not depend on order, and digests of parts add up to the digest of the whole. Segments are
+written once and never again, so whoever reads the same ones gets the same digest; one event more,
+less or different changes it. It is no protection against somebody who forges segments.
 """
 
-from collections.abc import Iterable
-
-import msgspec
 from xxhash import xxh3_128_intdigest
-
-from counter.events import Event
 
 _MODULUS_BITS = 128
 _MASK = (1 << _MODULUS_BITS) - 1
-_encode = msgspec.msgpack.Encoder().encode
+# The first byte of a digest: how it was made. Those of an earlier build, which hashed events, have
+# no such byte and are shorter.
+_OF_SEGMENTS = b"\x02"
 
 
 class Digest:
@@ -23,9 +20,14 @@ class Digest:
     def __init__(self) -> None:
         self._sum = 0
 
-    def add(self, namespace_id: int, events: Iterable[Event]) -> None:
-        hashed, encode = xxh3_128_intdigest, _encode
-        self._sum += sum([hashed(encode(event), namespace_id) for event in events])
+    def add(self, namespace_id: int, body: bytes) -> None:
+        self._sum += xxh3_128_intdigest(body, namespace_id)
 
     def value(self) -> bytes:
-        return (self._sum & _MASK).to_bytes(_MODULUS_BITS // 8, "big")
+        return _OF_SEGMENTS + (self._sum & _MASK).to_bytes(_MODULUS_BITS // 8, "big")
+
+
+def differ(recorded: bytes, computed: bytes) -> bool:
+    """Whether segments are not those that were recorded. A digest of an earlier build, or none at
+    all, does not tell."""
+    return len(recorded) == len(computed) and recorded != computed

@@ -61,7 +61,7 @@ class FoldRecord(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[SegmentRef, ...]  # sorted
     event_count: int
     namespaces_version: int
-    digest: bytes = b""  # of the events in the segments; empty: not known
+    digest: bytes = b""  # of the segments; empty: not known
     set_aside: tuple[SetAside, ...] = ()  # segments that were there and do not count
 
 

@@ -12,7 +12,7 @@ from operator import attrgetter, itemgetter
 
 import msgspec
 
-from counter.digest import Digest
+from counter.digest import Digest, differ
 from counter.errors import StoreDamaged
 from counter.events import Event
 from counter.fold import FoldCounts, adjustments, gather
@@ -62,7 +62,7 @@ class RecordFolds:
         events, adjusted, digest = await self._events(record)
         if not is_agreed:
             record = msgspec.structs.replace(record, digest=digest)
-        elif record.digest not in (b"", digest):
+        elif differ(record.digest, digest):
             raise StoreDamaged(
                 f"the segments of shard {record.shard} from window {record.from_window} to "
                 f"{record.to_window} are not what its fold record says (digest {digest.hex()}, "
@@ -93,7 +93,7 @@ class RecordFolds:
         return self._last_snapshot
 
     async def _events(self, record: FoldRecord) -> tuple[EventsOfNamespaces, set[str], bytes]:
-        """With the names of counters that have adjustments, and the events' digest.
+        """With the names of counters that have adjustments, and the segments' digest.
 
         The record's segments are sorted: ids rise within each window.
         """
@@ -104,8 +104,10 @@ class RecordFolds:
             bodies = iter(await self._event_log.bodies(read))
             for slice_ in slices(read, events_max=_EVENTS_PER_SLICE):
                 for ref in slice_:
-                    decoded = unfolded_events(ref, next(bodies))
-                    digest.add(ref.namespace_id, decoded)
+                    body = next(bodies)
+                    decoded = unfolded_events(ref, body)
+                    assert body is not None, "or it would have had no events"
+                    digest.add(ref.namespace_id, body)
                     if any(map(_note_of, decoded)):
                         adjusted.update(each.counter for each in decoded if each.note is not None)
                     of_namespace = events.setdefault(ref.namespace_id, defaultdict(list))

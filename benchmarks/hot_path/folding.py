@@ -44,11 +44,10 @@ async def fold_stages(home: Path, counters: int) -> Stages:
     ]
     best = min(rounds, key=lambda each: each.whole_us)
     bodies = [segment.body for segment in segments]
-    events = [decode(body) for body in bodies]
     digest = Digest()
 
     def digested() -> None:
-        for each in events:
+        for each in bodies:
             digest.add(1, each)
 
     best.parts_us["unpack"] = least_us(lambda: [decode(each) for each in bodies], _EVENTS, 5)

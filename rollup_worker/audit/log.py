@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from counter.clock import NS_PER_S, Clock
-from counter.digest import Digest
+from counter.digest import Digest, differ
 from counter.errors import StoreDamaged
 from counter.events import Event
 from counter.fold import adjustments
@@ -28,6 +29,12 @@ GiveWay = Callable[[], Awaitable[None]]
 async def give_way() -> None:
     """Lets other work of the process in, between two slices."""
     await asyncio.sleep(0)
+
+
+class ReadSegment(NamedTuple):
+    ref: SegmentRef
+    body: bytes
+    events: list[Event]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class RecordCheck:
         record = self.record
         found = [difference_of(each) for each in self.unread if each.is_lost]
         if not self.unread and (
-            self.events != record.event_count or record.digest not in (b"", self.digest)
+            self.events != record.event_count or differ(record.digest, self.digest)
         ):
             found.append(
                 Difference(
@@ -116,10 +123,10 @@ class AuditLog:
 
     async def segments(
         self, refs: Sequence[SegmentRef], give_way: GiveWay = give_way
-    ) -> AsyncIterator[tuple[SegmentRef, list[Event] | Unread]]:
+    ) -> AsyncIterator[ReadSegment | Unread]:
         for slice_ in slices(refs, events_max=_EVENTS_PER_SLICE):
             for ref, body in zip(slice_, await self._event_log.bodies(slice_), strict=True):
-                yield ref, self._decoded(ref, body)
+                yield self._decoded(ref, body)
             await give_way()
 
     async def check(
@@ -132,14 +139,14 @@ class AuditLog:
         """Reads all segments of the record again; `seen` gets their namespace ids and events."""
         digest, events = Digest(), 0
         unread: list[Unread] = []
-        async for ref, found in self.segments(record.segments, give_way):
+        async for found in self.segments(record.segments, give_way):
             if isinstance(found, Unread):
                 unread.append(found)
             else:
-                digest.add(ref.namespace_id, found)
-                events += len(found)
+                digest.add(found.ref.namespace_id, found.body)
+                events += len(found.events)
                 if seen is not None:
-                    seen(ref.namespace_id, found)
+                    seen(found.ref.namespace_id, found.events)
         return RecordCheck(
             record=record, events=events, digest=digest.value(), unread=tuple(unread)
         )
@@ -150,11 +157,11 @@ class AuditLog:
         """The counter's adjustments in segments that are not folded yet, each once."""
         refs = await self._event_log.refs(shard, after_window + 1, FOREVER)
         of_namespace = [ref for ref in refs if ref.namespace_id == namespace_id]
-        found: list[Event] = []
-        async for _, events in self.segments(of_namespace):
-            if not isinstance(events, Unread):
-                found += [event for event in events if event.counter == counter]
-        return adjustments(found)
+        events: list[Event] = []
+        async for found in self.segments(of_namespace):
+            if not isinstance(found, Unread):
+                events += [event for event in found.events if event.counter == counter]
+        return adjustments(events)
 
     async def late_segments(self, record: FoldRecord) -> int:
         """Segments of the record's windows that came too late to be named by it."""
@@ -168,13 +175,13 @@ class AuditLog:
             from_window = to_window + 1
         return late
 
-    def _decoded(self, ref: SegmentRef, body: bytes | None) -> list[Event] | Unread:
+    def _decoded(self, ref: SegmentRef, body: bytes | None) -> ReadSegment | Unread:
         named = f"segment {ref.segment_id.hex()} of window {ref.window}, shard {ref.shard}"
         if body is None:
             # Asked now, not when the audit began: it may take long.
             is_lost = ref.window >= self.kept_from()
             return Unread(ref, f"{named} is named by its fold record but gone", is_lost)
         try:
-            return decode(body)
+            return ReadSegment(ref, body, decode(body))
         except StoreDamaged as error:
             return Unread(ref, f"{named} cannot be read: {error.message}", True)

@@ -132,16 +132,17 @@ class AuditScan:
             refs = [ref for ref in refs if ref.window >= from_window]
         events: defaultdict[CounterKey, list[Event]] = defaultdict(list)
         digest, event_count, unread = Digest(), 0, []
-        async for ref, found in self._log.segments(refs, give_way):
+        async for found in self._log.segments(refs, give_way):
             if isinstance(found, Unread):
                 unread.append(found)
                 continue
-            event_count += len(found)
+            ref = found.ref
+            event_count += len(found.events)
             if verify:
-                digest.add(ref.namespace_id, found)
+                digest.add(ref.namespace_id, found.body)
             if ref.namespace_id not in ids:
                 continue
-            for event in found:
+            for event in found.events:
                 track = by_key.get((ref.namespace_id, event.counter))
                 if track is not None and track.wants(ref.window):
                     events[track.key].append(event)

@@ -211,7 +211,7 @@ def test_bytes_of_a_fold_record() -> None:
         segments=refs,
         event_count=100_000,
         namespaces_version=7,
-        digest=token_bytes(16),
+        digest=token_bytes(17),
     )
     without = len(msgspec.msgpack.encode(msgspec.structs.replace(record, segments=())))
     whole = len(msgspec.msgpack.encode(record))

@@ -32,7 +32,7 @@ async def test_a_window_that_is_right(world: World) -> None:
             assert not found.is_different
             assert found.differences == []
             assert (found.check.events, found.check.digest) == (record.event_count, record.digest)
-            assert len(record.digest) == 16
+            assert len(record.digest) == 17
             assert (found.different, found.without_base, found.late_segments) == (0, 0, 0)
             assert found.equal <= len(record.segments)
             assert (found.equal > 0) == (record.event_count > 0)
