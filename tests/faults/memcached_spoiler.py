@@ -38,7 +38,7 @@ class Spoiler:
             spoilt = {
                 "old": self._old[key],
                 "other": self._chance.choice(list(self._old.values())),
-                "cut short": value[: self._chance.randrange(len(value))],
+                "cut short": value[: self._chance.randint(0, len(value))],
                 "garbage": self._chance.randbytes(len(value)),
                 "long": value + self._chance.randbytes(100_000),
             }[way]
