@@ -33,8 +33,10 @@ from rollup_worker.rollup_bases import RollupBases
 
 # Segments of a window are spread over the store: to read more of them at once is fewer requests.
 _EVENTS_PER_READ = 10_000
-# Between slices of the work others have their turn.
+# Between slices of the work others have their turn: in an embedded Tally those who add, which is
+# why folds that have much to do must not have more of the event loop than they.
 _EVENTS_PER_SLICE = 2_000
+_COUNTERS_PER_SLICE = 10
 
 _note_of = attrgetter("note")
 
@@ -129,7 +131,9 @@ class RecordFolds:
         recent_windows = namespace.recent_windows(layout.window_ms)
         for batch in _batches(namespace, events, rollups_per_batch):
             rows = await self._rollup_bases.before(record, batch)
-            for key, row in zip(batch, rows, strict=True):
+            for number, (key, row) in enumerate(zip(batch, rows, strict=True), 1):
+                if number % _COUNTERS_PER_SLICE == 0:
+                    await asyncio.sleep(0)
                 base = row or ZERO
                 if base.through_window >= record.from_window:
                     # Another fold from here is in the row: either this very record was committed

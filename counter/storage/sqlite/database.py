@@ -18,7 +18,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ Job = Callable[[sqlite3.Connection], Any]
 
 JOBS_PER_TRANSACTION_MAX = 64
 ROWS_PER_STATEMENT_MAX = 256
+_ROWS_PER_READ_MAX = 16
 _FILE = "tally.db"
 _LOCK = "LOCK"
 # Folds change single rows all over a large table, and each change writes a whole page.
@@ -252,7 +253,15 @@ def _explain(error: sqlite3.Error, path: str) -> str:
     return f"{path}: {error}"
 
 
-def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+async def read_chunks(rows: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+    """As `chunks`, for reads, which keep the event loop busy: between two of them it goes on."""
+    for number, chunk in enumerate(chunks(rows, rows_max=_ROWS_PER_READ_MAX)):
+        if number:
+            await asyncio.sleep(0)
+        yield chunk
+
+
+def chunks(rows: Sequence[T], *, rows_max: int = ROWS_PER_STATEMENT_MAX) -> Iterator[Sequence[T]]:
     """Cuts rows into statements' worth, in sizes of powers of two.
 
     The number of different statements stays small, so each is prepared once and then reused.
@@ -260,7 +269,7 @@ def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     start = 0
     while start < len(rows):
         left = len(rows) - start
-        size = min(ROWS_PER_STATEMENT_MAX, 1 << (left.bit_length() - 1))
+        size = min(rows_max, 1 << (left.bit_length() - 1))
         yield rows[start : start + size]
         start += size
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from counter.clock import Clock
 from counter.segments import Segment, SegmentRef
 from counter.storage.ports import Closed
-from counter.storage.sqlite.database import Database, chunks, values
+from counter.storage.sqlite.database import Database, chunks, read_chunks, values
 
 _INSERT = (
     "INSERT OR IGNORE INTO segments "
@@ -71,7 +71,7 @@ class SqliteEventLog:
 
     async def bodies(self, refs: Sequence[SegmentRef]) -> list[bytes | None]:
         found: dict[bytes, bytes] = {}
-        for chunk in chunks(refs):
+        async for chunk in read_chunks(refs):
             wanted = values(len(chunk), "(?, ?, ?, ?, ?)")
             with_wanted = (
                 f"WITH wanted(shard, window, lane, namespace_id, segment_id) AS ({wanted})"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from counter.rollups import Rollup, RollupKey
 from counter.storage.name_range import name_range
 from counter.storage.ports import RollupRow
-from counter.storage.sqlite.database import Database, chunks, values
+from counter.storage.sqlite.database import Database, chunks, read_chunks, values
 from counter.storage.sqlite.states import (
     COLUMN_COUNT,
     COLUMNS,
@@ -39,7 +39,7 @@ class SqliteRollupStore:
 
     async def read(self, keys: Sequence[RollupKey]) -> list[Rollup | None]:
         found: dict[tuple[int, int, str], Rollup] = {}
-        for chunk in chunks(keys):
+        async for chunk in read_chunks(keys):
             wanted = values(len(chunk), "(?, ?, ?)")
             statement = f"WITH wanted(namespace_id, bucket, counter) AS ({wanted})" + _READ
             parameters = [each for key in chunk for each in key]
