@@ -1,5 +1,7 @@
 """Fold passes: convergence without reads, in few records, and nothing but what was agreed."""
 
+import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -267,3 +269,25 @@ async def test_many_counters_in_one_pass(world: World) -> None:
         buckets = [key.bucket for key, _ in fold.rollups]
         assert buckets == sorted(buckets)
     assert sum(len(fold.rollups) for fold in folds) == 3_000
+
+
+@pytest.mark.parametrize("stores", ["memory"], indirect=True)  # it gives way to nobody by itself
+async def test_a_pass_over_many_counters_gives_way_to_others_again_and_again(world: World) -> None:
+    """In an embedded process those who add wait for the same event loop."""
+    shards, counters, turns = world.layout.shards, 400, 0
+    names = (f"counter {number}" for number in itertools.count())
+    of_one_shard = (each for each in names if shard_of(world.id_of("plays"), each, shards) == 0)
+    for name in itertools.islice(of_one_shard, counters):
+        await world.write(name, 1)
+
+    async def add() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    adding = asyncio.create_task(add())
+    await world.fold_all()
+    adding.cancel()
+    assert await world.rollups() == world.expected()
+    assert turns >= counters // 10
