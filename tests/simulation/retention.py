@@ -1,16 +1,20 @@
 """I8 as the stores show it: no segment expires before it is folded, unless folds are very late."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from counter.clock import NS_PER_S
 from counter.rollups import FoldRecord
 from counter.windows import Layout
+from rollup_worker.pace import REST_S_MAX
 
 if TYPE_CHECKING:
     from tests.simulation.witness import Witness
 
 # Clocks of nodes count whole seconds, on either side.
 _ROUNDING_S = 2.0
+# After the last fault a worker may rest before it tries again, and one attempt may be unlucky.
+_TRIED_AGAIN_S = 2 * REST_S_MAX
 
 
 class RetentionWatch:
@@ -66,6 +70,18 @@ class RetentionWatch:
                     f"a segment of window {window} expired before it was folded, "
                     f"{lag_ns / NS_PER_S:.1f} s behind",
                 )
+
+    def healed(self, watermarks: Mapping[int, int], healed_s: float) -> None:
+        """While everybody waits for the last folds. A record that was agreed on before an outage
+        names its segments, and is folded after it: if one of them expires meanwhile, or so soon
+        after that nobody need have tried again, the outage was longer than is promised for."""
+        by_s = min(self._witness.now_s(), healed_s + _TRIED_AGAIN_S)
+        if any(
+            window > watermarks[shard] and _has_expired_at_a_quorum(self._ends_s[segment_id], by_s)
+            for segment_id, (_, window, shard, _) in self._witness.segments.items()
+        ):
+            self.is_exceeded = True
+            self._witness.counted["segments expired before they could be folded"] += 1
 
 
 def _has_expired_at_a_quorum(ends_s: list[float], now_s: float) -> bool:
