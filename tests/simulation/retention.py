@@ -71,17 +71,18 @@ class RetentionWatch:
                     f"{lag_ns / NS_PER_S:.1f} s behind",
                 )
 
-    def healed(self, watermarks: Mapping[int, int], healed_s: float) -> None:
-        """While everybody waits for the last folds. A record that was agreed on before an outage
-        names its segments, and is folded after it: if one of them expires meanwhile, or so soon
-        after that nobody need have tried again, the outage was longer than is promised for."""
-        by_s = min(self._witness.now_s(), healed_s + _TRIED_AGAIN_S)
+    def is_stuck(self, watermarks: Mapping[int, int], healed_s: float) -> bool:
+        """Whether a shard waits for a segment that is gone. A record that was agreed on before an
+        outage names its segments, and is folded after it: if one of them expires meanwhile, or so
+        soon after that nobody need have tried again, the outage was longer than is promised for."""
+        by_s = healed_s + _TRIED_AGAIN_S
         if any(
             window > watermarks[shard] and _has_expired_at_a_quorum(self._ends_s[segment_id], by_s)
             for segment_id, (_, window, shard, _) in self._witness.segments.items()
         ):
             self.is_exceeded = True
             self._witness.counted["segments expired before they could be folded"] += 1
+        return self.is_exceeded
 
 
 def _has_expired_at_a_quorum(ends_s: list[float], now_s: float) -> bool:

@@ -215,10 +215,11 @@ class _Simulation:
             last = max((window for _, window, _, _ in self._witness.segments.values()), default=0)
             if all(watermark >= last for watermark in self._watermarks().values()):
                 return
-            self._witness.retention.healed(self._watermarks(), healed_s)
             if self._witness.retention.is_exceeded:
                 return  # what expired cannot be folded, and nothing is promised any more
             if self._loop.time() > healed_s + _CONVERGED_S_MAX:
+                if self._witness.retention.is_stuck(self._watermarks(), healed_s):
+                    return
                 self._witness.violate(
                     "I2", f"watermarks {self._watermarks()}, with events in window {last}"
                 )
